@@ -1,1 +1,18 @@
-//! The lab as a library.
+//! The lab as a library: a real control plane and real systemd hosts on one Linux machine, for tests and for `cargo xtask`.
+//!
+//! What it may touch: its cache directory ([`cache`]), network namespaces named `flexnode-N…`, cgroups of the same names,
+//! and packages of this machine when [`prerequisites`] has to install some. The agent's crates never depend on it, and it
+//! depends on none of them: it meets the agent only as a program in a host.
+//!
+//! How things go through it: [`kubernetes`], [`packages`], [`base`] and [`image`] make cache entries once; a [`Lab`] takes
+//! a slot with a bridge in a network namespace of its own; a [`ControlPlane`] and any number of [`Host`]s run in it. All
+//! that a lab starts is written into its directory before it exists, so that the next lab can remove what a killed one left.
+
+pub mod interrupt;
+pub mod poll;
+pub mod prerequisites;
+pub mod process;
+pub mod run;
+
+pub use poll::poll;
+pub use run::Output;
