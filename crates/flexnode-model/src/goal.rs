@@ -1,6 +1,8 @@
 //! What a machine is meant to be, after defaults: the typed form of the configuration.
 
 use crate::Secret;
+use crate::document::{self, DocumentError};
+use crate::slot::{SlotName, SlotNameError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -90,6 +92,37 @@ pub struct MachineGoal {
     pub cgroups: CgroupLayout,
     /// Digest of every artifact that is installed: path in the source to 64 hex digits of SHA-256.
     pub artifacts: BTreeMap<String, String>,
+}
+
+impl MachineGoal {
+    /// Format that is written.
+    pub const VERSION: u32 = 1;
+    const KIND: &'static str = "machine goal";
+
+    /// The first 8 hex digits of the SHA-256 over the canonical JSON: the goal's short name.
+    pub fn fingerprint(&self) -> String {
+        let mut digest = crate::canonical::digest(self);
+        digest.truncate(8);
+        digest
+    }
+
+    /// The slot that this goal is installed into: `1.36.3-1a2b3c4d`.
+    ///
+    /// Fails when the Kubernetes version has characters that no directory name of ours may have; a goal that came from
+    /// [`crate::Config::goal`] never does.
+    pub fn slot(&self) -> Result<SlotName, SlotNameError> {
+        SlotName::new(format!("{}-{}", self.kubernetes_version, self.fingerprint()))
+    }
+
+    /// Reads `goal.json`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DocumentError> {
+        document::decode(bytes, Self::KIND, Self::VERSION)
+    }
+
+    /// The bytes of `goal.json`. It belongs to root alone (0600): settings for containerd may hold credentials.
+    pub fn encode(&self) -> Vec<u8> {
+        document::encode(self)
+    }
 }
 
 /// What joining needs beyond the slot: not part of the fingerprint.

@@ -1,8 +1,17 @@
 //! The documents that cross a boundary: configuration, machine goal, daemon state, journal record, slot and bundle
 //! manifests, node status. Plain data, versioned, without I/O; a sample of every old version is in the tests.
 
+pub mod canonical;
+pub mod difference;
+pub mod document;
 pub mod goal;
+pub mod journal;
 pub mod secret;
+pub mod slot;
 
+pub use difference::Difference;
+pub use document::DocumentError;
 pub use goal::{CgroupLayout, ContainerdGoal, Isolation, Join, KubeletGoal, MachineGoal};
+pub use journal::JournalRecord;
 pub use secret::Secret;
+pub use slot::{SlotName, SlotNameError};
