@@ -21,6 +21,17 @@ pub enum FileKind {
     Other,
 }
 
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileKind::File => "regular file",
+            FileKind::Dir => "directory",
+            FileKind::Link => "symbolic link",
+            FileKind::Other => "device, socket or pipe",
+        })
+    }
+}
+
 /// What `lstat` or `stat` says of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -40,6 +51,9 @@ pub struct Stat {
     pub ino: u64,
     /// Modification time, nanoseconds since the epoch.
     pub mtime_ns: i128,
+    /// Whether a file system (or a part of one, as a bind mount) is mounted exactly here. `dev` alone does not tell: a
+    /// bind mount has the device of the place that it came from.
+    pub mount_root: bool,
 }
 
 /// A directory's entry.
@@ -83,8 +97,9 @@ pub trait FileWriter: Write + Send {
 
 /// File operations on host paths. All paths are absolute.
 ///
-/// The final component is never followed when it is a link, but by [`Fs::stat`], [`Fs::read`] and [`Fs::open`]; links on
-/// the way are resolved below the root of this file system and cannot lead out of it.
+/// The final component is never followed when it is a link, but by [`Fs::stat`], [`Fs::read`], [`Fs::open`],
+/// [`Fs::canonicalize`], [`Fs::sync_dir`], [`Fs::writable`] and [`Fs::free_bytes`]; links on the way are resolved below
+/// the root of this file system and cannot lead out of it.
 pub trait Fs: Send + Sync + Debug {
     /// What `path` itself is; `None` when nothing is there.
     fn lstat(&self, path: &Path) -> Result<Option<Stat>, FsError>;
@@ -117,7 +132,7 @@ pub trait Fs: Send + Sync + Debug {
     fn chown(&self, path: &Path, uid: u32, gid: u32) -> Result<(), FsError>;
     /// `fsync` of a regular file that is already there.
     fn sync_file(&self, path: &Path) -> Result<(), FsError>;
-    /// `fsync` of a directory: its entries are on the device.
+    /// `fsync` of a directory: its entries are on the device. A final link is followed.
     fn sync_dir(&self, path: &Path) -> Result<(), FsError>;
     /// An extended attribute of the path itself; `None` when it has none or the file system knows none.
     fn get_xattr(&self, path: &Path, name: &str) -> Result<Option<Vec<u8>>, FsError>;
