@@ -85,6 +85,11 @@ pub struct Step {
     pub deadline: Duration,
     /// From here on the node may be down: signals no longer end the command.
     pub takes_down: bool,
+    /// It only looks. The read-only steps at the head of an operation run before its record is opened, so that a refusal
+    /// leaves no trace.
+    pub read_only: bool,
+    /// A request to cancel may end it at any of its await points.
+    pub interruptible: bool,
     run: Arc<Run>,
 }
 
@@ -95,7 +100,27 @@ impl Step {
         F: Fn(StepContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, StepError>> + Send + 'static,
     {
-        Self { name, title: title.into(), deadline, takes_down: false, run: Arc::new(move |cx| Box::pin(run(cx))) }
+        Self {
+            name,
+            title: title.into(),
+            deadline,
+            takes_down: false,
+            read_only: false,
+            interruptible: false,
+            run: Arc::new(move |cx| Box::pin(run(cx))),
+        }
+    }
+    /// Marks that it changes nothing.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+    /// Marks that a request to cancel need not wait for its end: it waits or fetches, and a half of it harms nothing.
+    #[must_use]
+    pub fn interruptible(mut self) -> Self {
+        self.interruptible = true;
+        self
     }
     /// Marks that the node is down from this step on.
     #[must_use]
@@ -145,4 +170,124 @@ pub struct Operation {
     pub steps: Vec<Step>,
     /// What a failure or crash leads to.
     pub recovery: Recovery,
+}
+
+impl Operation {
+    /// Puts steps before those of this operation: a larger operation that embeds it.
+    #[must_use]
+    pub fn prepend(mut self, steps: Vec<Step>) -> Self {
+        self.steps.splice(0..0, steps);
+        self
+    }
+    /// Puts steps behind those of this operation.
+    #[must_use]
+    pub fn append(mut self, steps: Vec<Step>) -> Self {
+        self.steps.extend(steps);
+        self
+    }
+    /// The steps of the way back; empty when the operation resumes.
+    pub fn way_back(&self) -> &[Step] {
+        match &self.recovery {
+            Recovery::Resume => &[],
+            Recovery::RollBack { steps, .. } => steps,
+        }
+    }
+    /// Index of the first step from which on nothing but the end of the operation ends it: the first that takes the node
+    /// down, or the first whose failure rolls back, whichever comes first.
+    pub fn committed_from(&self) -> Option<usize> {
+        let since = match &self.recovery {
+            Recovery::Resume => None,
+            Recovery::RollBack { since, .. } => Some(*since),
+        };
+        self.steps.iter().position(|step| step.takes_down || Some(step.name) == since)
+    }
+    /// Checks that names are kebab-case and unique among the steps and among the way back, that there is a step, and that
+    /// `since` names one.
+    ///
+    /// # Errors
+    /// A sentence on the first thing that is wrong: a mistake of this program, never of a user.
+    pub fn check(&self) -> Result<(), String> {
+        if self.steps.is_empty() {
+            return Err(format!("operation {} has no steps", self.kind));
+        }
+        for names in [std::slice::from_ref(&self.kind).to_vec(), names(&self.steps), names(self.way_back())] {
+            for (i, name) in names.iter().enumerate() {
+                if !is_kebab(name) {
+                    return Err(format!("operation {}: {name:?} is not a kebab-case name", self.kind));
+                }
+                if names[..i].contains(name) {
+                    return Err(format!("operation {}: two steps are named {name}", self.kind));
+                }
+            }
+        }
+        match &self.recovery {
+            Recovery::RollBack { since, .. } if !self.steps.iter().any(|step| step.name == *since) => {
+                Err(format!("operation {}: it rolls back since {since}, which is none of its steps", self.kind))
+            }
+            Recovery::RollBack { steps, .. } if steps.is_empty() => {
+                Err(format!("operation {}: its way back has no steps", self.kind))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names(steps: &[Step]) -> Vec<&'static str> {
+    steps.iter().map(|step| step.name).collect()
+}
+
+fn is_kebab(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .split('-')
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(name: &'static str) -> Step {
+        Step::new(name, name, Duration::from_secs(1), |_| async { Ok(Outcome::Unchanged) })
+    }
+
+    fn operation(steps: Vec<Step>, recovery: Recovery) -> Operation {
+        Operation { kind: "upgrade", goal: String::new(), from: None, to: None, steps, recovery }
+    }
+
+    #[test]
+    fn malformed_operations_are_named() {
+        let rolls = |since, steps| Recovery::RollBack { since, steps };
+        let cases = [
+            (operation(vec![], Recovery::Resume), "no steps"),
+            (operation(vec![step("a"), step("a")], Recovery::Resume), "two steps are named a"),
+            (operation(vec![step("Stop it")], Recovery::Resume), "kebab-case"),
+            (operation(vec![step("stop-")], Recovery::Resume), "kebab-case"),
+            (operation(vec![step("a")], rolls("b", vec![step("a")])), "none of its steps"),
+            (operation(vec![step("a")], rolls("a", vec![])), "way back has no steps"),
+            (operation(vec![step("a")], rolls("a", vec![step("b"), step("b")])), "two steps are named b"),
+        ];
+        for (operation, text) in cases {
+            let error = operation.check().unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
+        // The same name forth and back is two different points.
+        operation(vec![step("flip-2")], rolls("flip-2", vec![step("flip-2")])).check().unwrap();
+    }
+
+    #[test]
+    fn embedding_keeps_the_order() {
+        let whole = operation(vec![step("stop").takes_down()], Recovery::Resume)
+            .prepend(vec![step("check"), step("fetch")])
+            .append(vec![step("confirm")]);
+        assert_eq!(names(&whole.steps), ["check", "fetch", "stop", "confirm"]);
+        assert_eq!(whole.committed_from(), Some(2));
+    }
+
+    #[test]
+    fn what_rolls_back_is_committed_before_the_node_is_down() {
+        let steps = vec![step("check"), step("write"), step("stop").takes_down()];
+        let whole = operation(steps, Recovery::RollBack { since: "write", steps: vec![step("write")] });
+        assert_eq!(whole.committed_from(), Some(1));
+    }
 }
