@@ -7,8 +7,10 @@
 //!
 //! The traits are dumb on purpose: they do one thing, with a deadline where it can wait, and decide nothing.
 
+pub mod cri;
 pub mod durable;
 pub mod fs;
+pub mod probe;
 pub mod seams;
 
 pub use fs::{DirEntry, FileKind, FileWriter, Fs, FsError, Stat};
