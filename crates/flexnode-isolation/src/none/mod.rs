@@ -1,0 +1,28 @@
+//! The isolation backend that runs the node stack directly on the host as agent-owned systemd units.
+//!
+//! Artifacts and configuration live in versioned directories under an agent-owned base, selected by a `current` link, so
+//! an upgrade is a link flip that can be flipped back.
+
+pub mod consts;
+pub mod dropins;
+pub mod encode;
+pub mod layout;
+pub mod manifest;
+pub mod preflight;
+pub mod root;
+pub mod units;
+
+pub use consts::*;
+pub use dropins::{
+    drop_in_dir, remove_all, remove_stale, render_gpu_setup_drop_in, render_kubelet_launch_check_drop_in,
+    render_local_dns_drop_in, render_path_drop_in, write_drop_ins,
+};
+pub use encode::EncodeError;
+pub use layout::{Layout, LayoutError, mkdir_traversable};
+pub use manifest::SlotError;
+pub use preflight::{Finding, HostFs, PreflightError, check_writable};
+pub use root::Root;
+pub use units::{
+    UnitError, UnitSpec, Written, render_containerd, render_kubelet, render_kubelet_launch_check, render_local_dns,
+    write_units,
+};
