@@ -8,11 +8,29 @@
 //! a slot with a bridge in a network namespace of its own; a [`ControlPlane`] and any number of [`Host`]s run in it. All
 //! that a lab starts is written into its directory before it exists, so that the next lab can remove what a killed one left.
 
+pub mod artifacts;
+pub mod base;
+pub mod cache;
+mod cgroup;
+pub mod control_plane;
+mod exec;
+pub mod host;
+pub mod image;
 pub mod interrupt;
+pub mod kubernetes;
+pub mod lab;
+pub mod packages;
+pub mod pki;
 pub mod poll;
 pub mod prerequisites;
 pub mod process;
+mod record;
 pub mod run;
 
+pub use artifacts::{Artifacts, artifacts};
+pub use control_plane::ControlPlane;
+pub use exec::Spawned;
+pub use host::Host;
+pub use lab::Lab;
 pub use poll::poll;
 pub use run::Output;

@@ -1,5 +1,6 @@
 //! What the machine needs before a lab can run, and how it is had.
 
+use crate::cache;
 use crate::run::must;
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Programs that the lab runs, each with the Debian package that has it.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("debootstrap", "debootstrap"),
     ("systemd-nspawn", "systemd-container"),
     ("ip", "iproute2"),
@@ -19,64 +20,57 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("dpkg", "dpkg"),
     ("dpkg-deb", "dpkg"),
     ("cp", "coreutils"),
-    ("find", "findutils"),
-    ("flock", "util-linux"),
 ];
 
 /// The oldest Go that builds the pinned Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
-/// What the lab needs and this machine does not have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
-    /// Debian packages that can be installed.
-    pub packages: Vec<&'static str>,
-    /// What a person has to do, one sentence each.
-    pub asks: Vec<String>,
-}
-
-impl Missing {
-    /// Whether nothing is missing.
-    pub fn is_empty(&self) -> bool {
-        self.packages.is_empty() && self.asks.is_empty()
-    }
-}
-
-/// Looks at the machine. Changes nothing.
-pub fn missing() -> Missing {
-    let mut packages: Vec<&'static str> =
-        PROGRAMS.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| *package).collect();
-    packages.dedup();
+/// Why the lab cannot run on this machine, in words for a person; `None` when it can, perhaps after [`ensure`].
+pub fn missing() -> Option<String> {
     let mut asks = Vec::new();
     if !rustix::process::geteuid().is_root() {
-        asks.push("the lab makes namespaces, cgroups and mounts: run it as root".to_owned());
+        asks.push("it makes namespaces, cgroups and mounts: run it as root".to_owned());
     }
+    let packages = packages();
     if !packages.is_empty() && find_program("apt-get").is_none() {
-        asks.push(format!("this machine has no apt-get: install what {} stand for on Debian", packages.join(", ")));
+        asks.push(format!("there is no apt-get: install what {} stands for on Debian", packages.join(", ")));
     }
     asks.extend(go_ask());
     if !Path::new("/sys/fs/cgroup").is_dir() {
         asks.push("there is no /sys/fs/cgroup: mount the control groups".to_owned());
     }
-    Missing { packages, asks }
+    (!asks.is_empty()).then(|| asks.join("; "))
 }
 
 /// Installs the packages that are missing, by apt-get; an error says what a person has to do first.
 pub fn ensure() -> Result<()> {
-    let missing = missing();
-    if !missing.asks.is_empty() {
-        bail!("the lab cannot run on this machine yet:\n- {}", missing.asks.join("\n- "));
+    if let Some(asks) = missing() {
+        bail!("the lab cannot run on this machine yet: {asks}");
     }
-    if missing.packages.is_empty() {
+    if packages().is_empty() {
         return Ok(());
     }
-    eprintln!("lab: installing {}", missing.packages.join(", "));
+    let _lock = cache::lock(&cache::dir()?.join("packages.lock"), "another process to install packages")?;
+    let packages = packages();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    eprintln!("lab: installing {}", packages.join(", "));
     let limit = Duration::from_secs(900);
     must(&mut apt_get(&["-q", "update"]), limit).context("the package lists could not be fetched")?;
     let mut words = vec!["-q", "-y", "--no-install-recommends", "install"];
-    words.extend(&missing.packages);
+    words.extend(packages);
     must(&mut apt_get(&words), limit).context("install these packages by hand, then run it again")?;
     Ok(())
+}
+
+/// The Debian packages that are missing.
+fn packages() -> Vec<&'static str> {
+    let absent = PROGRAMS.iter().filter(|(program, _)| find_program(program).is_none());
+    let mut packages: Vec<&'static str> = absent.map(|(_, package)| *package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
 }
 
 fn apt_get(words: &[&str]) -> Command {

@@ -1,5 +1,6 @@
 //! Programs with a deadline: output kept apart, an error that names program, arguments and what it said.
 
+use crate::process::Process;
 use crate::{interrupt, poll};
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;
@@ -67,38 +68,110 @@ pub fn run_with(
     command: &mut Command,
     input: Input<'_>,
     limit: Duration,
-    mut each: impl FnMut(Stream, &[u8]),
+    each: impl FnMut(Stream, &[u8]),
 ) -> Result<Output> {
-    let end = Instant::now() + limit;
-    let mut child = start(command, &input)?;
-    let pieces = readers(&mut child);
-    let feeding = feed(&mut child, input);
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let mut status = None;
-    loop {
-        match pieces.recv_timeout(Duration::from_millis(50)) {
-            Ok((stream, piece)) => {
-                each(stream, &piece);
-                match stream {
-                    Stream::Stdout => stdout.extend_from_slice(&piece),
-                    Stream::Stderr => stderr.extend_from_slice(&piece),
-                }
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            // It ended, but something that it started keeps the pipe open.
-            Err(RecvTimeoutError::Timeout) if status.is_some() => break,
-            Err(RecvTimeoutError::Timeout) => status = child.try_wait()?,
-        }
-        stop_if_late(&mut child, command, end, limit)?;
+    Running::start(command, input)?.wait_with(limit, each)
+}
+
+/// A program that runs beside the caller. It is killed when this is dropped before its end.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    told: String,
+    pieces: Receiver<(Stream, Vec<u8>)>,
+    ended: bool,
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(command: &mut Command, input: Input<'_>) -> Result<Self> {
+        let mut child = start(command, &input)?;
+        let pieces = readers(&mut child);
+        feed(&mut child, input);
+        Ok(Self { child, told: describe(command), pieces, ended: false })
     }
-    let status = match status {
-        Some(status) => status,
-        None => wait(&mut child, command, end, limit)?,
-    };
-    drop(feeding);
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Output { code: code(status), stdout: text(stdout), stderr: text(stderr) })
+
+    /// The process that was started.
+    pub fn process(&self) -> Option<Process> {
+        Process::find(self.child.id().cast_signed())
+    }
+
+    /// Waits for its end.
+    pub fn wait(self, limit: Duration) -> Result<Output> {
+        self.wait_with(limit, |_, _| ())
+    }
+
+    /// Waits for its end; `each` sees each piece of output when it comes.
+    pub fn wait_with(mut self, limit: Duration, mut each: impl FnMut(Stream, &[u8])) -> Result<Output> {
+        let end = Instant::now() + limit;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut status = None;
+        loop {
+            match self.pieces.recv_timeout(Duration::from_millis(50)) {
+                Ok((stream, piece)) => {
+                    each(stream, &piece);
+                    match stream {
+                        Stream::Stdout => stdout.extend_from_slice(&piece),
+                        Stream::Stderr => stderr.extend_from_slice(&piece),
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                // It ended, but something that it started keeps the pipe open.
+                Err(RecvTimeoutError::Timeout) if status.is_some() => break,
+                Err(RecvTimeoutError::Timeout) => status = self.child.try_wait()?,
+            }
+            self.stop_if_late(end, limit)?;
+        }
+        let status = match status {
+            Some(status) => status,
+            None => self.status(end, limit)?,
+        };
+        self.ended = true;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Output { code: code(status), stdout: text(stdout), stderr: text(stderr) })
+    }
+
+    fn status(&mut self, end: Instant, limit: Duration) -> Result<ExitStatus> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).min(Duration::from_millis(200));
+            let looked = poll(left, Duration::from_millis(1), "its end", || Ok(self.child.try_wait()?));
+            if let Ok(status) = looked {
+                return Ok(status);
+            }
+            self.stop_if_late(end, limit)?;
+        }
+    }
+
+    fn stop_if_late(&mut self, end: Instant, limit: Duration) -> Result<()> {
+        let late = Instant::now() >= end;
+        if late || interrupt::pending() {
+            self.kill();
+        }
+        interrupt::check().with_context(|| self.told.clone())?;
+        if late {
+            bail!("{} did not end within {} s", self.told, limit.as_secs());
+        }
+        Ok(())
+    }
+
+    /// The children go first: one that nsenter forked into another process namespace would outlive it.
+    fn kill(&mut self) {
+        for process in self.process().iter().flat_map(Process::children) {
+            let _ = process.signal(rustix::process::Signal::KILL);
+        }
+        // Both fail only when it ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.ended = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.kill();
+        }
+    }
 }
 
 /// Exit code, or 128 and the signal's number.
@@ -140,11 +213,11 @@ fn start(command: &mut Command, input: &Input<'_>) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot run {}", describe(command)))
 }
 
-fn feed(child: &mut Child, input: Input<'_>) -> Option<std::thread::JoinHandle<()>> {
-    let (Input::Bytes(bytes), Some(mut stdin)) = (input, child.stdin.take()) else { return None };
+fn feed(child: &mut Child, input: Input<'_>) {
+    let (Input::Bytes(bytes), Some(mut stdin)) = (input, child.stdin.take()) else { return };
     let bytes = bytes.to_vec();
     // A program that does not read all of it says so by its exit code.
-    Some(std::thread::spawn(move || drop(stdin.write_all(&bytes))))
+    std::thread::spawn(move || drop(stdin.write_all(&bytes)));
 }
 
 fn readers(child: &mut Child) -> Receiver<(Stream, Vec<u8>)> {
@@ -167,31 +240,6 @@ fn reader(mut from: impl Read + Send + 'static, stream: Stream, to: Sender<(Stre
             }
         }
     });
-}
-
-fn wait(child: &mut Child, command: &Command, end: Instant, limit: Duration) -> Result<ExitStatus> {
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let looked =
-            poll(left.min(Duration::from_millis(200)), Duration::from_millis(1), "its end", || Ok(child.try_wait()?));
-        if let Ok(status) = looked {
-            return Ok(status);
-        }
-        stop_if_late(child, command, end, limit)?;
-    }
-}
-
-fn stop_if_late(child: &mut Child, command: &Command, end: Instant, limit: Duration) -> Result<()> {
-    let late = Instant::now() >= end;
-    if late || interrupt::pending() {
-        child.kill()?;
-        child.wait()?;
-    }
-    interrupt::check().with_context(|| describe(command))?;
-    if late {
-        bail!("{} did not end within {} s", describe(command), limit.as_secs());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,84 @@
+//! The tree of a fresh systemd host.
+
+use crate::cache;
+use crate::packages::mirror;
+use crate::run::must;
+use anyhow::Result;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const RECIPE: &str = "1";
+const SUITE: &str = "trixie";
+const PACKAGES: [&str; 18] = [
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "kmod",
+    "iproute2",
+    "iptables",
+    "nftables",
+    "procps",
+    "ca-certificates",
+    "systemd-container",
+    "busybox-static",
+    "conntrack",
+    "ethtool",
+    "socat",
+    "mount",
+    "libseccomp2",
+    "util-linux",
+];
+
+/// Units that do something of their own at a time of their own: a comparison of two moments should not meet them.
+const MASKED: [&str; 8] = [
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "systemd-tmpfiles-clean.timer",
+    // It would set sysctls of the outer machine's kernel, which are not the host's own.
+    "systemd-sysctl.service",
+];
+
+/// The tree to copy: Debian with systemd and what a node needs, 320 MB.
+pub fn tree() -> Result<PathBuf> {
+    let inputs = [RECIPE, SUITE, &PACKAGES.join(" "), &MASKED.join(" "), std::env::consts::ARCH];
+    let folder = cache::entry("host", &inputs, "making the tree of a Debian host (some 80 s)", make)?;
+    Ok(folder.join("tree"))
+}
+
+/// A busybox that needs no library, for images.
+pub fn busybox() -> Result<PathBuf> {
+    Ok(tree()?.join("usr/bin/busybox"))
+}
+
+fn make(into: &Path) -> Result<()> {
+    let tree = into.join("tree");
+    let mut command = Command::new("debootstrap");
+    command
+        .arg("--variant=minbase")
+        .arg(format!("--include={}", PACKAGES.join(",")))
+        .arg(SUITE)
+        .arg(&tree)
+        .arg(mirror()?);
+    must(&mut command, Duration::from_secs(1800))?;
+    for unit in MASKED {
+        symlink("/dev/null", tree.join("etc/systemd/system").join(unit))?;
+    }
+    // Each host gets its own.
+    fs::write(tree.join("etc/machine-id"), "")?;
+    for folder in ["var/cache/apt/archives", "var/lib/apt/lists"] {
+        for file in fs::read_dir(tree.join(folder))?.flatten() {
+            if file.file_type()?.is_file() {
+                fs::remove_file(file.path())?;
+            }
+        }
+    }
+    Ok(())
+}
