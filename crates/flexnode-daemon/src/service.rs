@@ -1,0 +1,250 @@
+//! The agent's own systemd service.
+//!
+//! The unit has no directive that gives it a mount namespace (PrivateTmp=, Protect…=, ReadOnlyPaths= and their like,
+//! systemd.exec(5)): what the daemon unmounts has to vanish from the host. It neither requires nor orders after a unit of
+//! the node, since it is what brings these back after a crash, and it does not wait for the network to be up: a host
+//! that comes up without it must be able to finish an interrupted operation.
+
+use flexnode_host::durable::{self, Change};
+use flexnode_host::{Host, HostError};
+use flexnode_isolation::none::encode;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The agent's unit (daemon.txt, `ServiceUnitName`).
+pub const SERVICE_UNIT_NAME: &str = "aks-flex-node-agent.service";
+/// Where it is installed; the first-boot unit only runs while it is absent (daemon.txt, `ServiceUnitPath`).
+pub const SERVICE_UNIT_PATH: &str = "/etc/systemd/system/aks-flex-node-agent.service";
+/// The oneshot unit of hosts that Ignition provisioned; reset removes it (daemon.txt, `FirstBootUnitName`).
+pub const FIRST_BOOT_UNIT_NAME: &str = "aks-flex-node-bootstrap.service";
+/// Where a first-boot unit lies.
+pub const FIRST_BOOT_UNIT_PATH: &str = "/etc/systemd/system/aks-flex-node-bootstrap.service";
+
+/// The daemon pings at half of this; when it hangs longer systemd ends it and starts it again.
+pub const WATCHDOG: Duration = Duration::from_mins(1);
+/// READY comes before any work, so a start that takes longer is broken.
+const START_DEADLINE: Duration = Duration::from_mins(1);
+/// The daemon ends at its next boundary; the longest step of an operation must fit.
+const STOP_DEADLINE: Duration = Duration::from_mins(10);
+const JOB_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What the unit's text is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// The agent's program.
+    pub program: PathBuf,
+    /// The configuration that the daemon reads.
+    pub config: PathBuf,
+}
+
+/// Why the service could not be installed or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A path that is not UTF-8.
+    #[error("{} cannot be named in a systemd unit: it is not UTF-8", .0.display())]
+    Path(PathBuf),
+    /// A path with characters that cannot stand in a unit.
+    #[error("{} cannot be named in a systemd unit", .0.display())]
+    Encode(PathBuf, #[source] encode::EncodeError),
+    /// systemd refused or did not answer in time.
+    #[error("the agent's service could not be {0}")]
+    Systemd(&'static str, #[source] HostError),
+    /// A file could not be changed.
+    #[error("the file of the agent's service could not be changed")]
+    Fs(#[from] flexnode_host::FsError),
+}
+
+/// The unit's text.
+pub fn render(spec: &ServiceSpec) -> Result<String, ServiceError> {
+    let argv = [text(&spec.program)?, "daemon", "--config", text(&spec.config)?];
+    let command = encode::command_line_of(&argv).map_err(|e| ServiceError::Encode(spec.config.clone(), e))?;
+    Ok(format!(
+        "# Written by aks-flex-node. Removed by `aks-flex-node reset`.\n\
+         [Unit]\n\
+         Description=AKS Flex Node agent\n\
+         Documentation=man:aks-flex-node(8)\n\
+         After=network.target\n\
+         StartLimitIntervalSec=300\n\
+         StartLimitBurst=5\n\
+         \n\
+         [Service]\n\
+         Type=notify\n\
+         NotifyAccess=main\n\
+         ExecStart={command}\n\
+         Restart=always\n\
+         RestartSec=5\n\
+         WatchdogSec={watchdog}\n\
+         TimeoutStartSec={start}\n\
+         TimeoutStopSec={stop}\n\
+         KillMode=mixed\n\
+         RuntimeDirectory=aks-flex-node\n\
+         RuntimeDirectoryMode=0755\n\
+         RuntimeDirectoryPreserve=yes\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n",
+        watchdog = WATCHDOG.as_secs(),
+        start = START_DEADLINE.as_secs(),
+        stop = STOP_DEADLINE.as_secs(),
+    ))
+}
+
+fn text(path: &Path) -> Result<&str, ServiceError> {
+    path.to_str().ok_or_else(|| ServiceError::Path(path.into()))
+}
+
+/// Writes, enables and starts the service. Changes nothing where it is in place and runs. A daemon that runs already is
+/// not replaced: the caller restarts it when the program changed.
+pub async fn install(host: &Host, spec: &ServiceSpec) -> Result<Change, ServiceError> {
+    let text = render(spec)?;
+    let path = Path::new(SERVICE_UNIT_PATH);
+    let mut change = durable::write(host.fs.as_ref(), path, text.as_bytes(), 0o644)?;
+    let state = host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("looked at", e))?;
+    if change.made() || state.need_reload || !state.is_loaded() {
+        host.systemd.reload().await.map_err(|e| ServiceError::Systemd("loaded", e))?;
+        change = Change::Made;
+    }
+    if state.enabled != "enabled" {
+        host.systemd.enable(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("enabled", e))?;
+        change = Change::Made;
+    }
+    if !state.is_active() {
+        // A unit that failed too often is refused until this is cleared.
+        host.systemd.reset_failed(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("cleared", e))?;
+        host.systemd
+            .start(SERVICE_UNIT_NAME, START_DEADLINE + JOB_DEADLINE)
+            .await
+            .map_err(|e| ServiceError::Systemd("started", e))?;
+        change = Change::Made;
+    }
+    Ok(change)
+}
+
+/// Whether the service is installed, enabled and active with exactly this text.
+pub async fn is_installed(host: &Host, spec: &ServiceSpec) -> Result<bool, ServiceError> {
+    let text = render(spec)?;
+    let now = host.fs.read(Path::new(SERVICE_UNIT_PATH), 1 << 16)?;
+    let state = host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("looked at", e))?;
+    Ok(now.as_deref() == Some(text.as_bytes()) && state.enabled == "enabled" && state.is_active() && !state.need_reload)
+}
+
+/// Stops the service at its next boundary and leaves it installed: what reset does first when the daemon may hold the
+/// lock.
+pub async fn stop(host: &Host) -> Result<(), ServiceError> {
+    host.systemd
+        .stop(SERVICE_UNIT_NAME, STOP_DEADLINE + JOB_DEADLINE)
+        .await
+        .map_err(|e| ServiceError::Systemd("stopped", e))
+}
+
+/// Removes the first-boot unit, then disables, removes and (unless this very process is the daemon) stops the agent's
+/// unit (daemon.txt, `UninstallService`). Without the units it changes nothing.
+pub async fn uninstall(host: &Host, stop_it: bool) -> Result<Change, ServiceError> {
+    let mut change = remove_unit(host, FIRST_BOOT_UNIT_NAME, FIRST_BOOT_UNIT_PATH, true).await?;
+    // Stopping comes last: the daemon may be the one that waits for us.
+    change = change.or(remove_unit(host, SERVICE_UNIT_NAME, SERVICE_UNIT_PATH, false).await?);
+    if stop_it {
+        let state = host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("looked at", e))?;
+        if state.main_pid != 0 || state.is_active() {
+            stop(host).await?;
+            change = Change::Made;
+        }
+    }
+    if change.made() {
+        host.systemd.reload().await.map_err(|e| ServiceError::Systemd("unloaded", e))?;
+        host.systemd.reset_failed(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("cleared", e))?;
+    }
+    Ok(change)
+}
+
+async fn remove_unit(host: &Host, name: &str, path: &str, stop_it: bool) -> Result<Change, ServiceError> {
+    let path = Path::new(path);
+    // Looked at first: removing a missing file on a read-only file system is an error of its own.
+    if host.fs.lstat(path)?.is_none() {
+        return Ok(Change::None);
+    }
+    if stop_it {
+        host.systemd.stop(name, JOB_DEADLINE).await.map_err(|e| ServiceError::Systemd("stopped", e))?;
+    }
+    host.systemd.disable(name).await.map_err(|e| ServiceError::Systemd("disabled", e))?;
+    Ok(durable::remove_file(host.fs.as_ref(), path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> ServiceSpec {
+        ServiceSpec {
+            program: "/opt/unbounded/agent/bin/aks-flex-node".into(),
+            config: "/etc/aks-flex-node/config.json".into(),
+        }
+    }
+
+    #[test]
+    fn the_unit_names_program_and_configuration() {
+        let text = render(&spec()).unwrap();
+        assert!(text.contains(
+            "\nExecStart=/opt/unbounded/agent/bin/aks-flex-node daemon --config /etc/aks-flex-node/config.json\n"
+        ));
+        assert!(
+            text.contains("\nType=notify\n")
+                && text.contains("\nRestart=always\n")
+                && text.contains("\nWatchdogSec=60\n")
+        );
+        assert!(text.contains("\nRuntimeDirectoryPreserve=yes\n"));
+    }
+
+    #[test]
+    fn no_directive_gives_a_mount_namespace() {
+        let text = render(&spec()).unwrap();
+        for directive in [
+            "PrivateTmp",
+            "PrivateDevices",
+            "PrivateMounts",
+            "PrivateUsers",
+            "PrivateNetwork",
+            "PrivateIPC",
+            "Protect",
+            "ReadOnlyPaths",
+            "ReadWritePaths",
+            "InaccessiblePaths",
+            "ExecPaths",
+            "NoExecPaths",
+            "BindPaths",
+            "BindReadOnlyPaths",
+            "TemporaryFileSystem",
+            "MountFlags",
+            "RootDirectory",
+            "RootImage",
+            "MountAPIVFS",
+            "DynamicUser",
+            "StateDirectory",
+            "LoadCredential",
+            "SetCredential",
+            "ImportCredential",
+            "NetworkNamespacePath",
+            "JoinsNamespaceOf",
+            "ExtensionImages",
+        ] {
+            assert!(!text.contains(directive), "{directive}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_depend_on_a_unit_of_the_node() {
+        let text = render(&spec()).unwrap();
+        assert!(!text.contains("unbounded-"), "{text}");
+        assert!(
+            !text.lines().any(|l| l.starts_with("Requires=") || l.starts_with("BindsTo=") || l.starts_with("PartOf="))
+        );
+    }
+
+    #[test]
+    fn a_configuration_elsewhere_is_one_argument_taken_literally() {
+        let text = render(&ServiceSpec { config: "/srv/a b/%n/$HOME.json".into(), ..spec() }).unwrap();
+        let line = text.lines().find(|l| l.starts_with("ExecStart=")).unwrap();
+        assert!(line.ends_with(r#" daemon --config "/srv/a b/%%n/$$HOME.json""#), "{line}");
+        assert!(render(&ServiceSpec { config: "/a\nb".into(), ..spec() }).is_err());
+    }
+}
