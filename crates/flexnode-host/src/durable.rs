@@ -120,9 +120,7 @@ pub fn write(fs: &dyn Fs, path: &Path, bytes: &[u8], mode: u32) -> Result<Change
         fs.sync_dir(dir)?;
         return Ok(Change::None);
     }
-    replace_file(fs, path, mode, |file, temp| {
-        file.write_all(bytes).map_err(|e| FsError::new("write", temp, e))
-    })?;
+    replace_file(fs, path, mode, |file, temp| file.write_all(bytes).map_err(|e| FsError::new("write", temp, e)))?;
     Ok(Change::Made)
 }
 
@@ -210,11 +208,21 @@ pub fn ensure_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<Change, FsError
         fs.sync_dir(above)?;
     }
     for dir in missing.iter().rev() {
-        fs.mkdir(dir, if *dir == path { mode } else { PARENT_MODE })?;
-        fs.sync_dir(parent(dir, "make directory")?)?;
+        make_dir(fs, dir, if *dir == path { mode } else { PARENT_MODE })?;
     }
-    fs.sync_dir(path)?;
     Ok(if missing.is_empty() { Change::None } else { Change::Made })
+}
+
+/// Makes one directory. It gets its name with its mode on the device: a directory that exists keeps its mode, so a wrong
+/// one that a crash left would stay for ever.
+fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), FsError> {
+    let above = parent(path, "make directory")?;
+    let (mut temp, ()) = make_temp(fs, above, |temp| fs.mkdir(temp, mode))?;
+    temp.remove = |fs, path| fs.rmdir(path);
+    fs.sync_dir(&temp.path)?;
+    fs.rename(&temp.path, path)?;
+    temp.keep();
+    fs.sync_dir(above)
 }
 
 /// Renames on one file system, replacing a file at `to`, and syncs both directories: the new name first, so that the
@@ -275,6 +283,7 @@ fn replaceable(fs: &dyn Fs, path: &Path) -> Result<Option<Stat>, FsError> {
 struct Temp<'a> {
     fs: &'a dyn Fs,
     path: PathBuf,
+    remove: fn(&dyn Fs, &Path) -> Result<(), FsError>,
     armed: bool,
 }
 
@@ -288,7 +297,7 @@ impl Drop for Temp<'_> {
     fn drop(&mut self) {
         if self.armed {
             // The error that led here matters more; `sweep` takes what stays.
-            let _ = self.fs.unlink(&self.path);
+            let _ = (self.remove)(self.fs, &self.path);
         }
     }
 }
@@ -309,7 +318,7 @@ fn make_temp<'a, T>(
     loop {
         let path = temp_name(dir);
         match make(&path) {
-            Ok(made) => return Ok((Temp { fs, path, armed: true }, made)),
+            Ok(made) => return Ok((Temp { fs, path, remove: |fs, path| fs.unlink(path), armed: true }, made)),
             Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
             Err(e) => return Err(e),
         }

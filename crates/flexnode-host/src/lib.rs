@@ -12,6 +12,8 @@ pub mod durable;
 pub mod fs;
 pub mod probe;
 pub mod seams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use fs::{DirEntry, FileKind, FileWriter, Fs, FsError, Stat};
 pub use seams::*;

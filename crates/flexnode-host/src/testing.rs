@@ -1,0 +1,20 @@
+//! Fakes of every seam, with interior mutability and logs, and the suites that hold for a fake and for the real thing.
+//!
+//! A test makes a [`FakeHost`], arranges its parts, gives [`FakeHost::host`] to the code under test and looks at the
+//! parts again. The fakes belong together: a unit that [`FakeSystemd`] starts is a process of [`FakeProcesses`] in a
+//! group of [`FakeCgroups`]; a mount of [`FakeMounts`] is another device in [`MemFs`]; whatever waits moves the
+//! [`FakeClock`].
+
+pub mod fs_suite;
+mod mem_fs;
+mod tree;
+
+pub use mem_fs::{Cut, Fault, MemFs, Op};
+pub use tree::{Node, Tree};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks whether or not a test panicked while it held the lock.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

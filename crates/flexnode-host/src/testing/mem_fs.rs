@@ -1,0 +1,311 @@
+//! A file system in memory.
+
+mod fault;
+mod inode;
+mod state;
+
+pub use fault::{Fault, Op};
+pub use state::Cut;
+
+use super::{Tree, locked};
+use crate::{DirEntry, FileWriter, Fs, FsError, Stat};
+use inode::Body;
+use rustix::io::Errno;
+use state::State;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// A file system in memory: modes, owners, links, extended attributes, devices, and what a power cut would leave.
+///
+/// It behaves as Linux does for root. Clones share their content; [`MemFs::fork`] makes an independent copy. It counts
+/// changes and syncs, fails where a test says so ([`Fault`], [`MemFs::crash_after`]), and knows which content and which
+/// names were synced ([`MemFs::after_power_cut`]).
+#[derive(Clone)]
+pub struct MemFs {
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for MemFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemFs")
+    }
+}
+
+/// Arranging and looking; none of it is counted, and no fault stops it.
+impl MemFs {
+    /// An empty file system: `/`, mode 0755.
+    pub fn new() -> Self {
+        Self { state: Arc::new(Mutex::new(State::new())) }
+    }
+
+    /// An independent copy, without faults and with counters at zero.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { state: Arc::new(Mutex::new(locked(&self.state).fork())) }
+    }
+
+    fn arrange<T>(&self, what: &str, path: &Path, f: impl FnOnce(&mut State) -> Result<T, Errno>) -> T {
+        f(&mut locked(&self.state)).unwrap_or_else(|e| panic!("cannot {what} {} in MemFs: {e}", path.display()))
+    }
+
+    /// Puts a file there, with its directories (0755), replacing a file. It counts as synced.
+    pub fn put(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> &Self {
+        let path = path.as_ref();
+        self.arrange("put", path, |state| state.put(path, Body::File(bytes.as_ref().to_vec()), mode));
+        self
+    }
+
+    /// Puts a directory there, with those above it. It counts as synced.
+    pub fn put_dir(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
+        let path = path.as_ref();
+        self.arrange("put", path, |state| state.put_dir(path, mode));
+        self
+    }
+
+    /// Puts a link there, with its directories. It counts as synced.
+    pub fn put_link(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> &Self {
+        let path = path.as_ref();
+        self.arrange("put", path, |state| state.put(path, Body::Link(target.as_ref().to_path_buf()), 0o777));
+        self
+    }
+
+    /// Puts a device, socket or pipe there.
+    pub fn put_special(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
+        let path = path.as_ref();
+        self.arrange("put", path, |state| state.put(path, Body::Other, mode));
+        self
+    }
+
+    /// Removes what is there, with all below it; nothing when it is absent.
+    pub fn take(&self, path: impl AsRef<Path>) -> &Self {
+        let path = path.as_ref();
+        self.arrange("take", path, |state| state.take(path));
+        self
+    }
+
+    /// Makes `path` the root of a mount of another device (the device of its parent for a bind mount: `device == 0`).
+    pub fn mount(&self, path: impl AsRef<Path>, device: u64) -> &Self {
+        let path = path.as_ref();
+        self.arrange("mount", path, |state| state.mount(path, Some(device)));
+        self
+    }
+
+    /// Takes the mount away again; what was below stays visible.
+    pub fn unmount(&self, path: impl AsRef<Path>) -> &Self {
+        let path = path.as_ref();
+        self.arrange("unmount", path, |state| state.mount(path, None));
+        self
+    }
+
+    /// Makes the tree at `path` read-only, or writable again.
+    pub fn set_read_only(&self, path: impl AsRef<Path>, read_only: bool) -> &Self {
+        let path = path.as_ref();
+        self.arrange("make read-only", path, |state| state.set_read_only(path, read_only));
+        self
+    }
+
+    /// Sets what [`Fs::free_bytes`] says.
+    pub fn set_free_bytes(&self, bytes: u64) -> &Self {
+        locked(&self.state).free = bytes;
+        self
+    }
+
+    /// Labels new files as an SELinux policy does: from the path they are created at.
+    pub fn set_labeler(&self, labeler: impl Fn(&Path) -> Option<Vec<u8>> + Send + Sync + 'static) -> &Self {
+        locked(&self.state).labeler = Some(Arc::new(labeler));
+        self
+    }
+
+    /// The text of a file; panics when there is none.
+    pub fn text(&self, path: impl AsRef<Path>) -> String {
+        let path = path.as_ref();
+        let bytes = self.arrange("read", path, |state| state.content(path));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether something is at `path`, links not followed.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        self.arrange("stat", path, |state| state.lstat(path)).is_some()
+    }
+
+    /// Everything, without inode numbers and times.
+    pub fn tree(&self) -> Tree {
+        self.whole_tree(false)
+    }
+
+    /// Everything, with inode numbers and times: equal only when nothing was touched.
+    pub fn tree_with_stamps(&self) -> Tree {
+        self.whole_tree(true)
+    }
+
+    fn whole_tree(&self, stamps: bool) -> Tree {
+        Tree::read(&self.fork(), Path::new("/"), stamps)
+            .unwrap_or_else(|e| panic!("a tree in memory can be read: {e}: {}", e.source))
+    }
+
+    /// Lets operations fail.
+    pub fn fault(&self, fault: Fault) -> &Self {
+        locked(&self.state).faults.push(fault);
+        self
+    }
+
+    /// After `changes` more changing operations (syncs count) every operation fails, as for a process that was killed.
+    pub fn crash_after(&self, changes: usize) -> &Self {
+        locked(&self.state).crash_in = Some(changes);
+        self
+    }
+
+    /// Whether the crash of [`MemFs::crash_after`] was reached.
+    pub fn crashed(&self) -> bool {
+        locked(&self.state).crash_in == Some(0)
+    }
+
+    /// Ends crash and faults: the next process runs.
+    pub fn revive(&self) -> &Self {
+        let mut state = locked(&self.state);
+        state.crash_in = None;
+        state.faults.clear();
+        drop(state);
+        self
+    }
+
+    /// The `nth` sync from now on (the first is 0) returns without syncing: a test of the power cut has to notice.
+    pub fn leave_out_sync(&self, nth: usize) -> &Self {
+        locked(&self.state).skip_sync_in = Some(nth);
+        self
+    }
+
+    /// What is on the device after a power cut now.
+    #[must_use]
+    pub fn after_power_cut(&self, cut: Cut) -> MemFs {
+        Self { state: Arc::new(Mutex::new(locked(&self.state).after_power_cut(cut))) }
+    }
+
+    /// Successful changing operations so far, syncs not counted.
+    pub fn changes(&self) -> usize {
+        locked(&self.state).log.iter().filter(|(op, _)| op.changes()).count()
+    }
+
+    /// Successful syncs so far.
+    pub fn syncs(&self) -> usize {
+        locked(&self.state).log.iter().filter(|(op, _)| op.syncs()).count()
+    }
+
+    /// Every successful change and sync so far, in order.
+    pub fn log(&self) -> Vec<(Op, PathBuf)> {
+        locked(&self.state).log.clone()
+    }
+
+    /// Empties the log and with it the counters.
+    pub fn clear_log(&self) -> &Self {
+        locked(&self.state).log.clear();
+        self
+    }
+
+    /// Runs one operation: crash and faults first, then `f`, then the log.
+    fn run<T>(&self, op: Op, path: &Path, f: impl FnOnce(&mut State) -> Result<T, Errno>) -> Result<T, FsError> {
+        let mut state = locked(&self.state);
+        state.run(op, path, f).map_err(|e| FsError::new(op.verb(), path, e))
+    }
+}
+
+impl Fs for MemFs {
+    fn lstat(&self, path: &Path) -> Result<Option<Stat>, FsError> {
+        self.run(Op::Lstat, path, |state| state.lstat(path))
+    }
+    fn stat(&self, path: &Path) -> Result<Option<Stat>, FsError> {
+        self.run(Op::Stat, path, |state| state.stat(path))
+    }
+    fn open(&self, path: &Path) -> Result<Box<dyn Read + Send>, FsError> {
+        let bytes = self.run(Op::Open, path, |state| state.content(path))?;
+        Ok(Box::new(io::Cursor::new(bytes)))
+    }
+    fn read_link(&self, path: &Path) -> Result<PathBuf, FsError> {
+        self.run(Op::ReadLink, path, |state| state.read_link(path))
+    }
+    fn canonicalize(&self, path: &Path) -> Result<PathBuf, FsError> {
+        self.run(Op::Canonicalize, path, |state| state.canonicalize(path))
+    }
+    fn read_dir(&self, path: &Path) -> Result<Vec<DirEntry>, FsError> {
+        self.run(Op::ReadDir, path, |state| state.read_dir(path))
+    }
+    fn create(&self, path: &Path, mode: u32) -> Result<Box<dyn FileWriter>, FsError> {
+        let ino = self.run(Op::Create, path, |state| state.create(path, Body::File(Vec::new()), mode))?;
+        Ok(Box::new(Writer { fs: self.clone(), path: path.to_path_buf(), ino }))
+    }
+    fn mkdir(&self, path: &Path, mode: u32) -> Result<(), FsError> {
+        self.run(Op::Mkdir, path, |state| state.create(path, Body::Dir(Default::default()), mode).map(drop))
+    }
+    fn symlink(&self, target: &Path, path: &Path) -> Result<(), FsError> {
+        self.run(Op::Symlink, path, |state| state.create(path, Body::Link(target.to_path_buf()), 0o777).map(drop))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), FsError> {
+        self.run(Op::Rename, to, |state| state.rename(from, to))
+    }
+    fn unlink(&self, path: &Path) -> Result<(), FsError> {
+        self.run(Op::Unlink, path, |state| state.unlink(path))
+    }
+    fn rmdir(&self, path: &Path) -> Result<(), FsError> {
+        self.run(Op::Rmdir, path, |state| state.rmdir(path))
+    }
+    fn chmod(&self, path: &Path, mode: u32) -> Result<(), FsError> {
+        self.run(Op::Chmod, path, |state| state.chmod(path, mode))
+    }
+    fn chown(&self, path: &Path, uid: u32, gid: u32) -> Result<(), FsError> {
+        self.run(Op::Chown, path, |state| state.chown(path, uid, gid))
+    }
+    fn sync_file(&self, path: &Path) -> Result<(), FsError> {
+        self.run(Op::SyncFile, path, |state| state.sync_file(path))
+    }
+    fn sync_dir(&self, path: &Path) -> Result<(), FsError> {
+        self.run(Op::SyncDir, path, |state| state.sync_dir(path))
+    }
+    fn get_xattr(&self, path: &Path, name: &str) -> Result<Option<Vec<u8>>, FsError> {
+        self.run(Op::GetXattr, path, |state| state.get_xattr(path, name))
+    }
+    fn set_xattr(&self, path: &Path, name: &str, value: &[u8]) -> Result<(), FsError> {
+        self.run(Op::SetXattr, path, |state| state.set_xattr(path, name, value))
+    }
+    fn writable(&self, path: &Path) -> Result<bool, FsError> {
+        self.run(Op::Writable, path, |state| state.writable(path))
+    }
+    fn free_bytes(&self, path: &Path) -> Result<u64, FsError> {
+        self.run(Op::FreeBytes, path, |state| state.stat(path)?.map(|_| state.free).ok_or(Errno::NOENT))
+    }
+}
+
+/// A file of [`MemFs`] that is being written. It follows its inode through a rename.
+struct Writer {
+    fs: MemFs,
+    path: PathBuf,
+    ino: u64,
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let ino = self.ino;
+        self.fs.run(Op::Write, &self.path, |state| state.append(ino, bytes)).map_err(|e| e.source)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl FileWriter for Writer {
+    fn sync(&mut self) -> io::Result<()> {
+        let ino = self.ino;
+        self.fs.run(Op::SyncFile, &self.path, |state| state.sync_inode(ino)).map_err(|e| e.source)
+    }
+}
+
+#[cfg(test)]
+mod tests;
