@@ -2,6 +2,7 @@
 //! manifests, node status. Plain data, versioned, without I/O; a sample of every old version is in the tests.
 
 pub mod canonical;
+pub mod config;
 pub mod difference;
 pub mod document;
 pub mod goal;
@@ -9,6 +10,7 @@ pub mod journal;
 pub mod secret;
 pub mod slot;
 
+pub use config::{Config, ConfigErrors, HostFacts, Warning, config_schema};
 pub use difference::Difference;
 pub use document::DocumentError;
 pub use goal::{CgroupLayout, ContainerdGoal, Isolation, Join, KubeletGoal, MachineGoal};
