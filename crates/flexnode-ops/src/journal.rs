@@ -113,14 +113,13 @@ impl Journal {
     /// end of a reset.
     pub(crate) fn forget(&self) -> Result<(), JournalError> {
         let fs = &*self.fs;
-        if fs.lstat(&self.dir)?.is_none() {
-            return Ok(());
-        }
         durable::remove_tree(fs, &self.dir.join("history"))?;
         durable::sweep(fs, &self.dir)?;
         durable::remove_file(fs, &self.record())?;
         durable::remove_tree(fs, &self.dir)?;
         if let Some(base) = self.dir.parent() {
+            // An interrupted making of the journal's directory lies there.
+            durable::sweep(fs, base)?;
             match fs.rmdir(base) {
                 Ok(()) => {
                     if let Some(above) = base.parent() {
@@ -129,6 +128,7 @@ impl Journal {
                 }
                 // Something else lies in it, or it is a mount point: not the journal's to remove.
                 Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::ResourceBusy) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(e.into()),
             }
         }

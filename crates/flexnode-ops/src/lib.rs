@@ -31,3 +31,6 @@ pub use plan::{PlanLine, plan};
 pub use report::{Report, RunOutcome, StepFailure, StepReport};
 pub use resolve::{Resolution, resolve};
 pub use step::{Operation, Outcome, Recovery, Step, StepContext, StepError};
+
+#[cfg(test)]
+mod tests;
