@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use flexnode_host::{FsError, HostError, Output, UnitState};
-use flexnode_ops::StepError;
+use flexnode_ops::{StepError, StepFailure, report};
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ pub struct ExecRequest {
 impl ExecRequest {
     /// Runs `argv` for at most a minute without input.
     pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>) -> Self {
-        Self { argv: argv.into_iter().map(Into::into).collect(), stdin: Vec::new(), deadline: Duration::from_secs(60) }
+        Self { argv: argv.into_iter().map(Into::into).collect(), stdin: Vec::new(), deadline: Duration::from_mins(1) }
     }
 }
 
@@ -140,6 +140,9 @@ pub struct LogRequest {
     pub follow: bool,
 }
 
+/// Is given one line after the other, without its line end.
+pub type LogSink<'a> = dyn FnMut(&str) + Send + 'a;
+
 /// Several failures of an operation that goes on after a failure; each is told in the order in which it happened.
 #[derive(Debug)]
 pub struct JoinedErrors(pub Vec<StepError>);
@@ -148,18 +151,36 @@ impl fmt::Display for JoinedErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, error) in self.0.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { "; then " })?;
-            write!(f, "{error}")?;
-            let mut cause = error.source.as_deref().map(|e| e as &dyn StdError);
-            while let Some(error) = cause {
-                write!(f, ": {error}")?;
-                cause = error.source();
-            }
+            f.write_str(&report::line(error))?;
         }
         Ok(())
     }
 }
 
 impl StdError for JoinedErrors {}
+
+/// An operation that failed and went back.
+#[derive(Debug)]
+pub struct RolledBack {
+    /// The step that failed first.
+    pub failure: StepFailure,
+    /// What failed on the way back, in this order. Empty: the previous version was started again.
+    pub rollback: Vec<StepFailure>,
+}
+
+impl fmt::Display for RolledBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&report::joined(&report::line(&self.failure), &self.rollback))
+    }
+}
+
+impl StdError for RolledBack {}
+
+impl From<RolledBack> for Error {
+    fn from(error: RolledBack) -> Self {
+        Error::RolledBack(Box::new(error))
+    }
+}
 
 /// Why a backend could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -182,9 +203,21 @@ pub enum Error {
     /// An effect on the host.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A step of an operation.
+    /// What a hook answered.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// A step of an operation failed; running it again goes on.
+    #[error(transparent)]
+    Failed(StepFailure),
+    /// A step failed and the way back was gone.
+    #[error(transparent)]
+    RolledBack(#[from] Box<RolledBack>),
+    /// The operation ended because this was asked for.
+    #[error("it was cancelled before step {step}")]
+    Cancelled {
+        /// The step that did not run to its end.
+        step: String,
+    },
     /// The engine refused or failed to run an operation.
     #[error(transparent)]
     Engine(#[from] flexnode_ops::EngineError),
@@ -241,12 +274,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     async fn exec(&self, slot: &dyn SlotRef, request: &ExecRequest) -> Result<Output, Error>;
 
     /// Gives journal lines of the stack's units to `sink`.
-    async fn logs(
-        &self,
-        slot: &dyn SlotRef,
-        request: &LogRequest,
-        sink: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<(), Error>;
+    async fn logs(&self, slot: &dyn SlotRef, request: &LogRequest, sink: &mut LogSink<'_>) -> Result<(), Error>;
 
     /// Removes everything that the backend made. Succeeds on a node that was never or half prepared, and again.
     async fn destroy(&self, slot: &dyn SlotRef) -> Result<(), Error>;

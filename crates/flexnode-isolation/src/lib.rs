@@ -12,6 +12,6 @@ pub mod backend;
 pub mod none;
 
 pub use backend::{
-    Backend, Error, ExecRequest, Grants, JoinedErrors, LogRequest, Mode, NodeRoot, NodeSpec, Requirements, SlotRef,
-    Status, UnitStatus,
+    Backend, Error, ExecRequest, Grants, JoinedErrors, LogRequest, LogSink, Mode, NodeRoot, NodeSpec, Requirements,
+    RolledBack, SlotRef, Status, UnitStatus,
 };

@@ -134,6 +134,15 @@ pub(crate) fn installed(fs: &dyn Fs, dir: &Path) -> Result<Vec<&'static str>, Un
     Ok(found)
 }
 
+/// Removes what a crash left of our temporary files beside our units and drop-ins.
+pub(crate) fn sweep(fs: &dyn Fs, dir: &Path) -> Result<(), UnitError> {
+    durable::sweep(fs, dir)?;
+    for unit in ALL_UNITS {
+        durable::sweep(fs, &drop_in_dir(dir, unit))?;
+    }
+    Ok(())
+}
+
 fn remove_except(fs: &dyn Fs, dir: &Path, keep: impl Fn(&Path) -> bool) -> Result<Written, UnitError> {
     let mut removed = Written::default();
     for unit in ALL_UNITS {

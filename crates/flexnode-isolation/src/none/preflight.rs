@@ -2,7 +2,7 @@
 
 use super::root::prefixed;
 use crate::backend::{Grants, Requirements};
-use flexnode_host::{FileKind, Fs, FsError, Host, HostError, Process};
+use flexnode_host::{FileKind, Fs, FsError, Host, HostError, Process, Processes};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -224,15 +224,20 @@ pub(crate) fn without_deleted(exe: &Path) -> PathBuf {
 /// has to be in the agent's own mount namespace, and where the file still exists it has to be the same device and inode.
 #[derive(Debug)]
 pub(crate) struct Ownership<'a> {
-    host: &'a Host,
+    fs: &'a dyn Fs,
     base: PathBuf,
     mount_ns: u64,
 }
 
 impl<'a> Ownership<'a> {
     pub(crate) fn new(host: &'a Host, base: &Path) -> Self {
+        Self::among(host, &*host.processes, base)
+    }
+
+    /// With a process table of its own.
+    pub(crate) fn among(host: &'a Host, processes: &dyn Processes, base: &Path) -> Self {
         let base = host.fs.canonicalize(base).unwrap_or_else(|_| base.to_path_buf());
-        Self { host, base, mount_ns: host.processes.own_mount_ns() }
+        Self { fs: &*host.fs, base, mount_ns: processes.own_mount_ns() }
     }
 
     /// Whether `process` runs a file below the directory.
@@ -252,7 +257,7 @@ impl<'a> Ownership<'a> {
         if process.exe != without_deleted(&process.exe) {
             return None;
         }
-        let file = self.host.fs.stat(&process.exe).ok()??;
+        let file = self.fs.stat(&process.exe).ok()??;
         process.exe_id.map(|id| id == (file.dev, file.ino))
     }
 }
