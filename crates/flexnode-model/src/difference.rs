@@ -99,12 +99,13 @@ fn show(path: &[String], value: Option<&Value>) -> String {
     let digest = |text: &str| format!("sha256:{}", &canonical::hex_digest(text.as_bytes())[..12]);
     match value {
         None | Some(Value::Null) => "not set".into(),
+        Some(Value::Array(items)) if items.is_empty() => "not set".into(),
         Some(Value::String(pem)) if path == ["caPem"] => digest(pem),
         Some(value) if path.iter().skip(2).any(|key| is_hidden(key)) && path.get(1).is_some_and(|k| k == "config") => {
             format!("[redacted {}]", digest(&value.to_string()))
         }
         Some(Value::String(text)) if !text.is_empty() => bounded(text),
-        Some(Value::Array(items)) if items.iter().all(Value::is_string) && !items.is_empty() => {
+        Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
             bounded(&items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","))
         }
         Some(other) => bounded(&canonical::to_string(other)),

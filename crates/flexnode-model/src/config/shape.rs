@@ -179,11 +179,14 @@ fn all_paths(schema: &Value) -> Vec<String> {
 }
 
 fn unknown(full: &str, parent: &str, key: &str, known: &[String]) -> Problem {
-    let fix = if let Some(path) = nearest(parent, key, known) {
-        format!("did you mean {path}?")
-    } else {
-        let siblings: Vec<&str> = known.iter().filter(|p| parent_of(p) == parent).map(|p| last(p)).collect();
-        format!("remove it; known here are: {}", siblings.join(", "))
+    let siblings: Vec<&String> = known.iter().filter(|p| parent_of(p) == parent).collect();
+    let fix = match (nearest(parent, key, known), siblings.as_slice()) {
+        (Some(path), _) => format!("did you mean {path}?"),
+        (None, [only]) => format!("did you mean {only}?"),
+        (None, many) => {
+            let names: Vec<&str> = many.iter().map(|p| last(p)).collect();
+            format!("remove it; known here are: {}", names.join(", "))
+        }
     };
     Problem::new(full, "this key is not known", fix)
 }
