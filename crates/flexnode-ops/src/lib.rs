@@ -26,7 +26,7 @@ pub use cancel::{Asked, Cancel};
 pub use engine::{Engine, EngineError, Mode};
 pub use flexnode_model::journal::JournalRecord;
 pub use journal::{Journal, JournalError};
-pub use observer::{Event, Observer, Silent};
+pub use observer::{Event, Observer, Silent, Traced};
 pub use plan::{PlanLine, plan};
 pub use report::{Report, RunOutcome, StepFailure, StepReport};
 pub use resolve::{Resolution, resolve};

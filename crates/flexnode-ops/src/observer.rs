@@ -143,6 +143,34 @@ impl Observer for Silent {
     fn event(&self, _: &Event) {}
 }
 
+/// Writes events to the log: for the daemon, whose log is the unit's journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Traced;
+
+impl Observer for Traced {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::OperationStarted { operation, attempt, from, to, .. } => {
+                tracing::info!(operation, attempt, from, to, "operation begins");
+            }
+            Event::StepStarted { step, .. } => tracing::debug!(step, "step begins"),
+            Event::StepNote { step, text } => tracing::info!(step, note = text, "step goes on"),
+            Event::StepFinished { step, outcome, text, seconds } => {
+                tracing::info!(step, ?outcome, text, seconds, "step is done");
+            }
+            Event::StepFailed { step, errors, hint, seconds } => {
+                tracing::error!(step, error = errors.join(": "), hint, seconds, "step failed");
+            }
+            Event::Committed { step } => tracing::debug!(step, "operation goes on to its end from here"),
+            Event::RollbackStarted { step, reason, .. } => tracing::warn!(step, reason, "operation goes back"),
+            Event::OperationFinished { operation, outcome, step, rollback_errors, seconds } => {
+                let errors = rollback_errors.join("; ");
+                tracing::info!(operation, ?outcome, step, errors, seconds, "operation is over");
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,10 +93,9 @@ impl<'a> Run<'a> {
                 return self.cancelled(step.name);
             }
             // The read-only steps at the head leave no trace; behind the first record each boundary is written.
-            if self.opened || committed || !step.read_only {
-                if let Err(error) = self.enter(step.name) {
-                    return self.failed(index, journal_failed(error)).await;
-                }
+            let recorded = self.opened || committed || !step.read_only;
+            if recorded && let Err(error) = self.enter(step.name) {
+                return self.failed(index, journal_failed(error)).await;
             }
             let place = Place { index: index + 1, of, rollback: false };
             match self.step(step, place).await {
@@ -288,18 +287,16 @@ impl<'a> Run<'a> {
             ended = timed => ended,
             () = cancelled => return Err(Stopped::Cancelled),
         };
-        match ended {
-            Ok(result) => result.map_err(Stopped::Failed),
-            Err(_) => {
-                let last = note.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let mut text = format!("it did not end within {} s", step.deadline.as_secs_f64());
-                if !last.is_empty() {
-                    text.push_str("; the last it said: ");
-                    text.push_str(&last);
-                }
-                Err(Stopped::Failed(StepError::new(text)))
-            }
+        if let Ok(result) = ended {
+            return result.map_err(Stopped::Failed);
         }
+        let mut text = format!("it did not end within {} s", step.deadline.as_secs_f64());
+        let last = note.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !last.is_empty() {
+            text.push_str("; the last it said: ");
+            text.push_str(&last);
+        }
+        Err(Stopped::Failed(StepError::new(text)))
     }
 
     fn context(&self, step: &'static str, last: &Arc<Mutex<String>>) -> StepContext {

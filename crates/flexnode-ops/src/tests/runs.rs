@@ -320,15 +320,14 @@ async fn the_journal_of_a_reset_goes_whole_and_what_is_not_its_own_stays() {
 #[tokio::test]
 async fn a_full_disk_while_the_node_is_down_goes_back() {
     let fs = node();
-    let operation = upgrade(&fs);
+    let mut operation = upgrade(&fs);
     // Every journal write from the flip's on fails; the steps themselves need no space.
     let (seen, full) = (Seen::default(), fs.clone());
-    let fill = step("fill", move || {
+    let fill_up = step("fill", move || {
         full.set_read_only("/var/lib/aks-flex-node", true);
         async { Ok(Outcome::Unchanged) }
     });
-    let mut operation = operation;
-    operation.steps.insert(3, fill);
+    operation.steps.insert(3, fill_up);
     let report = engine(&fs, &Cancel::new()).run(&operation, seen.observer()).await.unwrap();
     let RunOutcome::RolledBack { step, rollback_errors, .. } = &report.outcome else { panic!("{report:?}") };
     assert_eq!(step, "flip");

@@ -92,7 +92,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Outcome, StepError>> + Send + 'static,
 {
-    Step::new(name, format!("do {name}"), Duration::from_secs(60), move |_| run())
+    Step::new(name, format!("do {name}"), Duration::from_mins(1), move |_| run())
 }
 
 /// A step that does nothing.
