@@ -7,6 +7,7 @@
 //!
 //! The traits are dumb on purpose: they do one thing, with a deadline where it can wait, and decide nothing.
 
+pub mod cgroups;
 pub mod cri;
 pub mod durable;
 pub mod fs;

@@ -5,11 +5,29 @@
 //! group of [`FakeCgroups`]; a mount of [`FakeMounts`] is another device in [`MemFs`]; whatever waits moves the
 //! [`FakeClock`].
 
+mod cgroups;
+mod clock;
+mod commands;
 pub mod fs_suite;
+mod host;
+mod kernel;
 mod mem_fs;
+mod mounts;
+mod network;
+mod processes;
+mod systemd;
 mod tree;
 
+pub use cgroups::FakeCgroups;
+pub use clock::FakeClock;
+pub use commands::FakeCommands;
+pub use host::FakeHost;
+pub use kernel::{FakeKernel, KernelState};
 pub use mem_fs::{Cut, Fault, MemFs, Op};
+pub use mounts::{FakeMounts, mount_point};
+pub use network::FakeNetwork;
+pub use processes::FakeProcesses;
+pub use systemd::{FakeSystemd, Script, Verb};
 pub use tree::{Node, Tree};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
