@@ -12,9 +12,11 @@ pub mod cri;
 pub mod durable;
 pub mod fs;
 pub mod probe;
+mod real_fs;
 pub mod seams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use fs::{DirEntry, FileKind, FileWriter, Fs, FsError, Stat};
+pub use real_fs::RealFs;
 pub use seams::*;
