@@ -73,7 +73,10 @@ fn compare(list: &str, items: &[Item]) -> Vec<String> {
         problems.push("an item has two rows".to_string());
     }
     problems.extend(
-        items.iter().filter(|i| i.rust.is_empty() && !i.tests.is_empty()).map(|i| format!("{} {} has tests but no path", i.document, i.name)),
+        items
+            .iter()
+            .filter(|i| i.rust.is_empty() && !i.tests.is_empty())
+            .map(|i| format!("{} {} has tests but no path", i.document, i.name)),
     );
     problems
 }
@@ -84,7 +87,9 @@ fn check_tests(items: &[Item], tests: &BTreeMap<String, Listed>) -> Vec<String> 
         for test in &item.tests {
             match tests.get(test) {
                 Some(Listed::Runs) => {}
-                Some(Listed::Ignored) => problems.push(format!("{} {}: test {test} is ignored", item.document, item.name)),
+                Some(Listed::Ignored) => {
+                    problems.push(format!("{} {}: test {test} is ignored", item.document, item.name))
+                }
                 None => problems.push(format!("{} {}: there is no test {test}", item.document, item.name)),
             }
         }
@@ -122,10 +127,16 @@ fn list_tests(root: &Path) -> Result<BTreeMap<String, Listed>> {
     for line in out.stdout.split(|b| *b == b'\n').filter(|l| l.starts_with(b"{")) {
         let message: serde_json::Value = serde_json::from_slice(line)?;
         if let Some((prefix, program)) = test_program(&message) {
-            for (args, listed) in [(&["--list", "--format", "terse"][..], Listed::Runs), (&["--list", "--format", "terse", "--ignored"], Listed::Ignored)] {
-                let out = Command::new(&program).args(args).current_dir(root).output().with_context(|| program.clone())?;
+            for (args, listed) in [
+                (&["--list", "--format", "terse"][..], Listed::Runs),
+                (&["--list", "--format", "terse", "--ignored"], Listed::Ignored),
+            ] {
+                let out =
+                    Command::new(&program).args(args).current_dir(root).output().with_context(|| program.clone())?;
                 let text = String::from_utf8_lossy(&out.stdout);
-                tests.extend(text.lines().filter_map(|l| l.strip_suffix(": test")).map(|t| (format!("{prefix}::{t}"), listed)));
+                tests.extend(
+                    text.lines().filter_map(|l| l.strip_suffix(": test")).map(|t| (format!("{prefix}::{t}"), listed)),
+                );
             }
         }
     }
@@ -144,7 +155,8 @@ fn test_program(message: &serde_json::Value) -> Option<(String, String)> {
     let manifest = Path::new(message["manifest_path"].as_str()?);
     let package = manifest.parent()?.file_name()?.to_str()?;
     let integration = message["target"]["kind"].as_array()?.iter().any(|k| k == "test");
-    let prefix = if integration { format!("{package}::{}", message["target"]["name"].as_str()?) } else { package.to_string() };
+    let prefix =
+        if integration { format!("{package}::{}", message["target"]["name"].as_str()?) } else { package.to_string() };
     Some((prefix, program.to_string()))
 }
 
@@ -156,7 +168,8 @@ fn check_paths(root: &Path, items: &[Item]) -> Result<()> {
     }
     let dir = root.join("target/contract");
     std::fs::create_dir_all(dir.join("src"))?;
-    let crates: BTreeSet<_> = paths.iter().filter_map(|i| i.rust.split("::").next()).map(|c| c.replace('_', "-")).collect();
+    let crates: BTreeSet<_> =
+        paths.iter().filter_map(|i| i.rust.split("::").next()).map(|c| c.replace('_', "-")).collect();
     let mut manifest = "[package]\nname = \"contract-links\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n".to_string();
     for name in crates {
         writeln!(manifest, "{name} = {{ path = {:?} }}", root.join("crates").join(&name))?;
@@ -195,7 +208,10 @@ mod tests {
         assert_eq!(compare(list, &[item("A", "", &[])]), ["no row for none func B"]);
         let extra = [item("A", "", &[]), item("B", "", &[]), item("C", "", &[])];
         assert_eq!(compare(list, &extra), ["row for an unknown item: none func C"]);
-        assert_eq!(compare(list, &[item("A", "", &[]), item("B", "", &[]), item("B", "", &[])]), ["an item has two rows"]);
+        assert_eq!(
+            compare(list, &[item("A", "", &[]), item("B", "", &[]), item("B", "", &[])]),
+            ["an item has two rows"]
+        );
     }
 
     #[test]
@@ -205,7 +221,8 @@ mod tests {
 
     #[test]
     fn a_claimed_test_must_be_listed_and_not_ignored() {
-        let tests = BTreeMap::from([("x::runs".to_string(), Listed::Runs), ("x::ignored".to_string(), Listed::Ignored)]);
+        let tests =
+            BTreeMap::from([("x::runs".to_string(), Listed::Runs), ("x::ignored".to_string(), Listed::Ignored)]);
         assert!(check_tests(&[item("A", "p", &["x::runs"])], &tests).is_empty());
         assert_eq!(check_tests(&[item("A", "p", &["x::ignored"])], &tests), ["none A: test x::ignored is ignored"]);
         assert_eq!(check_tests(&[item("A", "p", &["x::gone"])], &tests), ["none A: there is no test x::gone"]);

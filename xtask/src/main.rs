@@ -1,8 +1,11 @@
 //! The project's own commands. Thin: the work is in the crates.
 
+mod contract;
 mod lab;
+mod test;
 
 use clap::{Parser, Subcommand};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The commands of this project.
@@ -17,14 +20,30 @@ struct Cli {
 enum Command {
     /// A control plane and systemd hosts on this machine, to look into
     Lab(lab::Args),
+    /// Checks that every item of the contract documents exists and is proven
+    Contract {
+        /// Lists the open rows
+        #[arg(long)]
+        open: bool,
+    },
+    /// Does all set-up and runs every check and test that this machine can run
+    Test(test::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Lab(args) => lab::run(args),
+        Command::Contract { open } => contract::run(root(), open).map(|()| ExitCode::SUCCESS),
+        Command::Test(args) => test::run(root(), &args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// The project's root: the folder above this crate's.
+fn root() -> &'static Path {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_dir.parent().unwrap_or(crate_dir)
 }

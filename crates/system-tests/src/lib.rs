@@ -1,0 +1,247 @@
+//! What only a real systemd host, a real containerd and kubelet and a real API server can show (rungs 3 and 4).
+//!
+//! The tests meet the agent as its users do: as a program in a host, by its arguments, exit codes, output and effects.
+//! This library is what they share: [`Cluster`], a control plane with hosts, and [`Node`], a host that the agent works on.
+#![allow(clippy::unwrap_used, reason = "a fixture that cannot be made is a failed test")]
+
+pub mod pods;
+
+use base64::Engine as _;
+use flexnode_lab::artifacts::artifacts;
+use flexnode_lab::host::{Options, Share};
+use flexnode_lab::packages::Suite;
+use flexnode_lab::{ControlPlane, Host, Lab, Output, agent_binary, control_plane, image, kubernetes};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// Where a host has the agent's program before it is installed.
+pub const AGENT: &str = "/root/aks-flex-node";
+/// Where a host has its configuration.
+pub const CONFIG: &str = "/etc/aks-flex-node/config.json";
+/// Where a host sees the bundle of a version.
+pub const BUNDLE: &str = "/srv/bundle";
+/// How long a node may take to become Ready on a busy machine.
+pub const READY: Duration = Duration::from_secs(120);
+/// How often states are looked at.
+pub const SOON: Duration = Duration::from_millis(100);
+
+/// The version of a node: Kubernetes and the suite of its containerd and runc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// Of Kubernetes.
+    pub kubernetes: &'static str,
+    /// Of containerd and runc.
+    pub suite: Suite,
+}
+
+/// Kubernetes 1.36.3 with containerd 2.1.
+pub const NEW: Version = Version { kubernetes: kubernetes::NEW, suite: Suite::Forky };
+/// Kubernetes 1.36.2 with containerd 1.7.
+pub const OLD: Version = Version { kubernetes: kubernetes::OLD, suite: Suite::Trixie };
+
+/// The agent's program, static; with fail points when `fail_points` says so.
+pub fn agent(fail_points: bool) -> PathBuf {
+    static BUILT: OnceLock<Mutex<BTreeMap<bool, PathBuf>>> = OnceLock::new();
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
+    let features: &[&str] = if fail_points { &["failpoints"] } else { &[] };
+    built.entry(fail_points).or_insert_with(|| agent_binary(features).unwrap()).clone()
+}
+
+/// The offline bundle of a version, packed by the agent's own command, once per test program.
+pub fn bundle(version: Version) -> PathBuf {
+    static PACKED: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
+    let mut packed = PACKED.get_or_init(Mutex::default).lock().unwrap();
+    let name = format!("{}-{}", version.kubernetes, version.suite.name());
+    packed.entry(name.clone()).or_insert_with(|| pack(version, &name)).clone()
+}
+
+fn pack(version: Version, name: &str) -> PathBuf {
+    let parts = artifacts(version.kubernetes, version.suite).unwrap();
+    let dir = flexnode_lab::cache::dir().unwrap().join("test-bundles").join(name);
+    let mut command = Command::new(agent(false));
+    command.arg("bundle").arg(&dir);
+    for (flag, file) in [
+        ("--kubelet", &parts.kubelet),
+        ("--kubectl", &parts.kubectl),
+        ("--containerd", &parts.containerd_tgz),
+        ("--runc", &parts.runc),
+        ("--cni", &parts.cni_tgz),
+        ("--crictl", &parts.crictl),
+    ] {
+        command.arg(flag).arg(file);
+    }
+    for image in &parts.images {
+        command.arg("--image").arg(image);
+    }
+    let _lock = flexnode_lab::cache::lock(&dir.with_extension("lock"), "another test program to pack").unwrap();
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "bundle: {}", String::from_utf8_lossy(&output.stderr));
+    dir
+}
+
+/// A lab with a control plane.
+#[derive(Debug)]
+pub struct Cluster {
+    /// etcd, API server, controller manager, scheduler. Dropped before the lab.
+    pub control_plane: ControlPlane,
+    /// Its network and folder.
+    pub lab: Lab,
+}
+
+impl Cluster {
+    /// With the usual options.
+    pub fn new() -> Self {
+        Self::with(&control_plane::Options::default())
+    }
+
+    /// With options.
+    pub fn with(options: &control_plane::Options) -> Self {
+        let lab = Lab::new().unwrap();
+        let control_plane = ControlPlane::new(&lab, options).unwrap();
+        Self { control_plane, lab }
+    }
+
+    /// A host with the agent's program, the bundle of [`NEW`] at [`BUNDLE`], the network plugin's configuration in place
+    /// as the cluster's add-on would put it, and a configuration for this cluster.
+    pub fn node(&self, name: &str) -> Node<'_> {
+        self.node_with(name, &[(NEW, BUNDLE)], false)
+    }
+
+    /// A host that sees these bundles, with a program that has fail points or none.
+    pub fn node_with(&self, name: &str, bundles: &[(Version, &str)], fail_points: bool) -> Node<'_> {
+        let shares = bundles.iter().map(|(version, at)| Share { from: bundle(*version), to: PathBuf::from(at) });
+        let host = Host::with(&self.lab, name, Options { shares: shares.collect() }).unwrap();
+        host.copy_in(&agent(fail_points), AGENT, 0o755).unwrap();
+        host.put("/etc/cni/net.d/10-lab.conflist", host.network_plugin_config(), 0o644).unwrap();
+        let node = Node { host, cluster: self };
+        node.configure(&node.config());
+        node
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A host that the agent works on.
+#[derive(Debug)]
+pub struct Node<'a> {
+    /// The host.
+    pub host: Host,
+    /// What it joins.
+    pub cluster: &'a Cluster,
+}
+
+impl Node<'_> {
+    /// A configuration for this host and cluster.
+    pub fn config(&self) -> Value {
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.cluster.control_plane.ca().unwrap());
+        json!({
+            "azure": {"bootstrapToken": {"token": self.cluster.control_plane.token().unwrap()}},
+            "agent": {"nodeName": self.host.name()},
+            "components": {"kubernetes": kubernetes::NEW, "sandboxImage": image::PAUSE},
+            "networking": {"dnsServiceIP": "10.96.0.10"},
+            "bootstrap": {"offlineArtifacts": {"source": BUNDLE}},
+            "node": {
+                "isolation": "none",
+                "labels": {"example.com/site": "lab"},
+                "kubelet": {
+                    "clusterFQDN": self.cluster.control_plane.address(),
+                    "caCertData": ca,
+                    "nodeIP": self.host.address(),
+                },
+                // The lab's machine has no CAP_SYS_RESOURCE, so that nobody there can lower an OOM score.
+                "containerd": {"config": lab_containerd(Suite::Forky)},
+            },
+        })
+    }
+
+    /// Writes the configuration, readable by root only.
+    pub fn configure(&self, config: &Value) {
+        self.host.put(CONFIG, serde_json::to_vec_pretty(config).unwrap(), 0o600).unwrap();
+    }
+
+    /// Runs the agent in the host.
+    pub fn agent(&self, words: &[&str]) -> Output {
+        self.host.exec(&[&[AGENT], words].concat()).unwrap()
+    }
+
+    /// Runs the agent with a variable of the environment.
+    pub fn agent_env(&self, variable: &str, words: &[&str]) -> Output {
+        self.host.exec(&[&["env", variable, AGENT], words].concat()).unwrap()
+    }
+
+    /// `start`, which has to succeed.
+    #[track_caller]
+    pub fn start(&self) -> Output {
+        let output = self.agent(&["start"]);
+        assert_eq!(output.code, 0, "start: {}\n{}\n{}", output.stdout, output.stderr, self.evidence());
+        output
+    }
+
+    /// `reset --yes`, which has to succeed.
+    #[track_caller]
+    pub fn reset(&self) -> Output {
+        let output = self.agent(&["reset", "--yes"]);
+        assert_eq!(output.code, 0, "reset: {}\n{}", output.stdout, output.stderr);
+        output
+    }
+
+    /// The Node object; `None` when there is none.
+    pub fn object(&self) -> Option<Value> {
+        self.cluster.control_plane.get(&["node", self.host.name()]).ok()
+    }
+
+    /// Whether the API server calls the Node Ready.
+    pub fn is_ready(&self) -> bool {
+        let Some(node) = self.object() else { return false };
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    }
+
+    /// Waits until the API server calls the Node Ready.
+    #[track_caller]
+    pub fn wait_ready(&self) {
+        if let Err(error) = self.cluster.control_plane.wait_ready(self.host.name(), READY) {
+            panic!("{error:#}\n{}", self.evidence());
+        }
+    }
+
+    /// The main PIDs of the node's units.
+    pub fn main_pids(&self) -> Vec<String> {
+        let units = ["unbounded-containerd.service", "unbounded-kubelet.service", "aks-flex-node-agent.service"];
+        units.map(|unit| self.host.exec(&["systemctl", "show", "-P", "MainPID", unit]).unwrap().stdout).to_vec()
+    }
+
+    /// For the message of a failed test: the units and the ends of their logs.
+    pub fn evidence(&self) -> String {
+        let script = "systemctl --no-pager --failed; systemctl --no-pager -n 0 status 'unbounded-*' 'aks-flex-node-*'; \
+            journalctl --no-pager -n 60 -o cat -u 'unbounded-*' -u 'aks-flex-node-*'";
+        self.host.sh(script).map_or_else(|e| format!("{e:#}"), |o| o.stdout)
+    }
+}
+
+/// What containerd needs on the lab's machines, in the form of the suite's version of containerd.
+pub fn lab_containerd(suite: Suite) -> Value {
+    let plugin = match suite {
+        Suite::Forky => "io.containerd.cri.v1.runtime",
+        Suite::Trixie => "io.containerd.grpc.v1.cri",
+    };
+    json!({"plugins": {plugin: {"restrict_oom_score_adj": true}}})
+}
+
+/// Whether the long suites run too.
+pub fn all() -> bool {
+    std::env::var("FLEXNODE_TEST_ALL").is_ok_and(|v| v == "1")
+}
+
+/// Whether a file of the outer machine contains a text.
+pub fn contains(path: &Path, text: &str) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|w| w == text.as_bytes()))
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask test`: all set-up, then every rung of the test ladder that this machine can run.
+//!
+//! Every phase runs even when an earlier one failed, so that one run tells everything; the last lines say what ran, what
+//! failed, and what was left out and why.
+
+use anyhow::{Context as _, Result};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// Arguments of `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Everything: also the long suites
+    #[arg(long)]
+    all: bool,
+    /// Only these phases: checks, unit, system
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only tests whose name contains this (system tests)
+    #[arg(long, default_value = "")]
+    filter: String,
+}
+
+/// How one phase ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed(String),
+    LeftOut(String),
+}
+
+struct Phase {
+    name: &'static str,
+    verdict: Verdict,
+    took: Duration,
+}
+
+/// Runs the phases and prints the summary.
+///
+/// # Errors
+/// Only when the phases cannot be started at all; a failing phase is in the exit code.
+pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|o| o == name);
+    let mut phases = Vec::new();
+    let mut phase = |name: &'static str, group: &str, run: &dyn Fn() -> Result<Verdict>| {
+        if !wanted(group) {
+            return;
+        }
+        println!("\n==> {name}");
+        let begin = Instant::now();
+        let verdict = run().unwrap_or_else(|e| Verdict::Failed(format!("{e:#}")));
+        phases.push(Phase { name, verdict, took: begin.elapsed() });
+    };
+    phase("format", "checks", &|| cargo(root, &["fmt", "--all", "--check"], &[]));
+    phase("lints", "checks", &|| {
+        cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])
+    });
+    phase("documentation", "checks", &|| {
+        cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
+    });
+    phase("dependencies", "checks", &|| deny(root));
+    phase("rungs 1 and 2: unit, property and conformance tests", "unit", &|| {
+        cargo(root, &["test", "--workspace"], &[])
+    });
+    phase("contract", "unit", &|| crate::contract::run(root, false).map(|()| Verdict::Passed));
+    phase("rungs 3 and 4: systemd hosts and a cluster", "system", &|| system(root, args));
+    println!("\n{}", summary(&phases));
+    let failed = phases.iter().any(|p| matches!(p.verdict, Verdict::Failed(_)));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<Verdict> {
+    let status =
+        Command::new(env!("CARGO")).args(args).envs(env.iter().copied()).current_dir(root).status().context("cargo")?;
+    Ok(if status.success() { Verdict::Passed } else { Verdict::Failed(format!("cargo {} failed", args.join(" "))) })
+}
+
+/// cargo-deny, built once from its crate into the cache.
+fn deny(root: &Path) -> Result<Verdict> {
+    const VERSION: &str = "0.20.2";
+    let tools: PathBuf = flexnode_lab::cache::dir()?.join(format!("cargo-deny-{VERSION}"));
+    let program = tools.join("bin/cargo-deny");
+    if !program.exists() {
+        println!("installing cargo-deny {VERSION}");
+        let dir = tools.to_string_lossy();
+        if let Verdict::Failed(why) =
+            cargo(root, &["install", "--quiet", "--locked", "--root", &dir, &format!("cargo-deny@{VERSION}")], &[])?
+        {
+            return Ok(Verdict::Failed(why));
+        }
+    }
+    // Advisories need their database; they are checked where it can be fetched (`cargo deny check advisories`).
+    let status = Command::new(program).args(["check", "bans", "licenses", "sources"]).current_dir(root).status()?;
+    Ok(if status.success() { Verdict::Passed } else { Verdict::Failed("cargo deny found something".into()) })
+}
+
+fn system(root: &Path, args: &Args) -> Result<Verdict> {
+    if let Some(why) = flexnode_lab::prerequisites::missing() {
+        return Ok(Verdict::LeftOut(why));
+    }
+    // Two at once: the tests wait for real programs most of the time, and the machine has few processors.
+    let mut command = vec!["test", "-p", "system-tests", "--", "--ignored", "--test-threads=2"];
+    if !args.filter.is_empty() {
+        command.push(&args.filter);
+    }
+    cargo(root, &command, &[("FLEXNODE_TEST_ALL", if args.all { "1" } else { "" })])
+}
+
+fn summary(phases: &[Phase]) -> String {
+    let mut out = String::new();
+    for Phase { name, verdict, took } in phases {
+        let line = match verdict {
+            Verdict::Passed => format!("passed    {name}"),
+            Verdict::Failed(why) => format!("FAILED    {name}: {why}"),
+            Verdict::LeftOut(why) => format!("left out  {name}: {why}"),
+        };
+        let _ = writeln!(out, "{line} ({} s)", took.as_secs());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_what_ran_failed_and_was_left_out() {
+        let phase = |name, verdict| Phase { name, verdict, took: Duration::from_secs(2) };
+        let phases = [
+            phase("one", Verdict::Passed),
+            phase("two", Verdict::Failed("broke".into())),
+            phase("three", Verdict::LeftOut("no root".into())),
+        ];
+        assert_eq!(
+            summary(&phases),
+            "passed    one (2 s)\nFAILED    two: broke (2 s)\nleft out  three: no root (2 s)\n"
+        );
+    }
+}
