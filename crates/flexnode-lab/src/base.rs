@@ -34,7 +34,7 @@ const PACKAGES: [&str; 18] = [
 ];
 
 /// Units that do something of their own at a time of their own: a comparison of two moments should not meet them.
-const MASKED: [&str; 8] = [
+const MASKED: [&str; 10] = [
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
     "dpkg-db-backup.timer",
@@ -42,6 +42,9 @@ const MASKED: [&str; 8] = [
     "e2scrub_reap.service",
     "fstrim.timer",
     "systemd-tmpfiles-clean.timer",
+    "console-getty.service",
+    // It would announce the devices of the outer machine anew.
+    "systemd-udev-trigger.service",
     // It would set sysctls of the outer machine's kernel, which are not the host's own.
     "systemd-sysctl.service",
 ];

@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub struct ControlPlane {
     etcd: PathBuf,
     authority: Authority,
     children: Mutex<Vec<Child>>,
+    /// It is ready: before that it goes also when the lab is kept.
+    complete: bool,
 }
 
 impl ControlPlane {
@@ -93,7 +95,7 @@ impl ControlPlane {
         let (programs, etcd) = (kubernetes::programs(kubernetes::NEW)?, Packages::of(Suite::Forky)?.program("etcd")?);
         let record = Record::create(&lab.record().part("control-plane"))?;
         let authority = Authority::create(&record.folder, "lab-ca")?;
-        let this = Self {
+        let mut this = Self {
             lab: lab.clone(),
             record,
             options: options.clone(),
@@ -101,12 +103,14 @@ impl ControlPlane {
             etcd,
             authority,
             children: Mutex::default(),
+            complete: false,
         };
         this.make_credentials()?;
         for program in Program::ALL {
             this.start(program)?;
         }
         this.set_up().context("cannot set up the cluster")?;
+        this.complete = true;
         Ok(this)
     }
 
@@ -116,7 +120,16 @@ impl ControlPlane {
         let authority = Authority::open(&record.folder);
         let (programs, etcd) = (kubernetes::programs(kubernetes::NEW)?, Packages::of(Suite::Forky)?.program("etcd")?);
         let options = Options::default();
-        Ok(Self { lab: lab.clone(), record, options, programs, etcd, authority, children: Mutex::default() })
+        Ok(Self {
+            lab: lab.clone(),
+            record,
+            options,
+            programs,
+            etcd,
+            authority,
+            children: Mutex::default(),
+            complete: false,
+        })
     }
 
     /// `10.99.SLOT.1:6443`.
@@ -162,11 +175,16 @@ impl ControlPlane {
 
     /// Runs kubectl as administrator with something to read.
     pub fn kubectl_with(&self, words: &[&str], input: &[u8]) -> Result<Output> {
+        run(self.kubectl_command().args(words), Input::Bytes(input), LIMIT)
+    }
+
+    /// kubectl as administrator, without its arguments. Standard streams are the caller's to set.
+    pub fn kubectl_command(&self) -> Command {
         let mut command = self.lab.command(&self.programs.join("kubectl"));
         // Discovery is kept on disk by address, and addresses are used again by other clusters.
         let cache = self.record.folder.join("kubectl-cache");
-        command.arg("--kubeconfig").arg(self.kubeconfig()).arg("--cache-dir").arg(cache).args(words);
-        run(&mut command, Input::Bytes(input), LIMIT)
+        command.arg("--kubeconfig").arg(self.kubeconfig()).arg("--cache-dir").arg(cache);
+        command
     }
 
     /// `kubectl get WORDS -o json`; an error when that fails.
@@ -350,7 +368,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        if self.lab.is_kept() {
+        if self.complete && self.lab.is_kept() {
             return;
         }
         if let Err(error) = self.record.remove() {

@@ -46,7 +46,7 @@ impl Host {
     /// its own, with a plain environment. Standard streams are the caller's to set.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", JOIN, "sh"]).args(self.groups.iter().map(|group| group.join("lab")));
+        command.args(["-c", JOIN, "sh"]).args(self.cgroups().iter().map(|group| group.join("lab")));
         command.args(["--", "nsenter", "-t", &self.leader.pid.to_string(), "-a", "--"]).args(words);
         command.env_clear().env("PATH", PATH).env("HOME", "/root").env("LANG", "C.UTF-8").current_dir("/");
         if let Some(terminal) = std::env::var_os("TERM") {

@@ -67,7 +67,10 @@ pub struct Host {
     options: Options,
     container: Mutex<Option<Child>>,
     pub(crate) leader: Process,
-    pub(crate) groups: Vec<PathBuf>,
+    /// As they were made for the container.
+    groups: Vec<PathBuf>,
+    /// It is booted: before that it goes also when the lab is kept.
+    complete: bool,
 }
 
 impl Host {
@@ -88,10 +91,12 @@ impl Host {
         let leader = Process { pid: 0, start: 0 };
         let name = name.to_owned();
         let (lab, container) = (lab.clone(), Mutex::new(None));
-        let mut host = Self { lab, record, name, number, options, container, leader, groups: Vec::new() };
+        let mut host =
+            Self { lab, record, name, number, options, container, leader, groups: Vec::new(), complete: false };
         host.copy_tree(&base)?;
         host.attach().context("cannot make the host's network")?;
         host.boot()?;
+        host.complete = true;
         Ok(host)
     }
 
@@ -103,7 +108,7 @@ impl Host {
         let leader = leader_of(&container)?;
         let (name, lab, groups) = (name.to_owned(), lab.clone(), record.cgroups());
         let options = Options::default();
-        Ok(Self { lab, record, name, number, options, container: Mutex::new(None), leader, groups })
+        Ok(Self { lab, record, name, number, options, container: Mutex::new(None), leader, groups, complete: true })
     }
 
     /// Its name.
@@ -131,9 +136,11 @@ impl Host {
         &self.leader
     }
 
-    /// Its control groups on the outer machine, one in each hierarchy.
-    pub fn cgroups(&self) -> &[PathBuf] {
-        &self.groups
+    /// Its control groups on the outer machine, one in each hierarchy: what its processes see as the root.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        // Where systemd-nspawn keeps itself apart from the container, the namespace begins one group deeper.
+        let root = |group: &PathBuf| Some(group.join("payload")).filter(|group| group.is_dir());
+        self.groups.iter().map(|group| root(group).unwrap_or_else(|| group.clone())).collect()
     }
 
     /// What the host's console said.
@@ -264,7 +271,7 @@ impl Host {
 
     /// What a container lacks against a real host: writable control groups, settings of its own, a group for commands.
     fn prepare(&self) -> Result<()> {
-        for group in &self.groups {
+        for group in self.cgroups() {
             cgroup::create(&group.join("lab"))?;
         }
         let script = format!(
@@ -301,7 +308,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if self.lab.is_kept() {
+        if self.complete && self.lab.is_kept() {
             return;
         }
         match self.record.remove() {

@@ -8,6 +8,7 @@
 //! a slot with a bridge in a network namespace of its own; a [`ControlPlane`] and any number of [`Host`]s run in it. All
 //! that a lab starts is written into its directory before it exists, so that the next lab can remove what a killed one left.
 
+pub mod agent;
 pub mod artifacts;
 pub mod base;
 pub mod cache;
@@ -26,7 +27,9 @@ pub mod prerequisites;
 pub mod process;
 mod record;
 pub mod run;
+pub mod snapshot;
 
+pub use agent::agent_binary;
 pub use artifacts::{Artifacts, artifacts};
 pub use control_plane::ControlPlane;
 pub use exec::Spawned;
