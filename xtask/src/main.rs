@@ -1,6 +1,7 @@
 //! The project's own commands. Thin: the work is in the crates.
 
 mod contract;
+mod demo;
 mod lab;
 mod test;
 
@@ -18,6 +19,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// The main job, for real: a control plane, a systemd host, start, Ready, a pod, status, reset
+    Demo(demo::Args),
     /// A control plane and systemd hosts on this machine, to look into
     Lab(lab::Args),
     /// Checks that every item of the contract documents exists and is proven
@@ -32,6 +35,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Contract { open } => contract::run(root(), open).map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(root(), &args),

@@ -20,6 +20,7 @@ pub mod image;
 pub mod interrupt;
 pub mod kubernetes;
 pub mod lab;
+pub mod node;
 pub mod packages;
 pub mod pki;
 pub mod poll;

@@ -6,15 +6,12 @@
 
 pub mod pods;
 
-use base64::Engine as _;
-use flexnode_lab::artifacts::artifacts;
 use flexnode_lab::host::{Options, Share};
 use flexnode_lab::packages::Suite;
-use flexnode_lab::{ControlPlane, Host, Lab, Output, agent_binary, control_plane, image, kubernetes};
-use serde_json::{Value, json};
+use flexnode_lab::{ControlPlane, Host, Lab, Output, agent_binary, control_plane, kubernetes, node};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -56,31 +53,8 @@ pub fn bundle(version: Version) -> PathBuf {
     static PACKED: OnceLock<Mutex<BTreeMap<String, PathBuf>>> = OnceLock::new();
     let mut packed = PACKED.get_or_init(Mutex::default).lock().unwrap();
     let name = format!("{}-{}", version.kubernetes, version.suite.name());
-    packed.entry(name.clone()).or_insert_with(|| pack(version, &name)).clone()
-}
-
-fn pack(version: Version, name: &str) -> PathBuf {
-    let parts = artifacts(version.kubernetes, version.suite).unwrap();
-    let dir = flexnode_lab::cache::dir().unwrap().join("test-bundles").join(name);
-    let mut command = Command::new(agent(false));
-    command.arg("bundle").arg(&dir);
-    for (flag, file) in [
-        ("--kubelet", &parts.kubelet),
-        ("--kubectl", &parts.kubectl),
-        ("--containerd", &parts.containerd_tgz),
-        ("--runc", &parts.runc),
-        ("--cni", &parts.cni_tgz),
-        ("--crictl", &parts.crictl),
-    ] {
-        command.arg(flag).arg(file);
-    }
-    for image in &parts.images {
-        command.arg("--image").arg(image);
-    }
-    let _lock = flexnode_lab::cache::lock(&dir.with_extension("lock"), "another test program to pack").unwrap();
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "bundle: {}", String::from_utf8_lossy(&output.stderr));
-    dir
+    let pack = || node::bundle(&agent(false), version.kubernetes, version.suite).unwrap();
+    packed.entry(name).or_insert_with(pack).clone()
 }
 
 /// A lab with a control plane.
@@ -141,25 +115,12 @@ pub struct Node<'a> {
 impl Node<'_> {
     /// A configuration for this host and cluster.
     pub fn config(&self) -> Value {
-        let ca = base64::engine::general_purpose::STANDARD.encode(self.cluster.control_plane.ca().unwrap());
-        json!({
-            "azure": {"bootstrapToken": {"token": self.cluster.control_plane.token().unwrap()}},
-            "agent": {"nodeName": self.host.name()},
-            "components": {"kubernetes": kubernetes::NEW, "sandboxImage": image::PAUSE},
-            "networking": {"dnsServiceIP": "10.96.0.10"},
-            "bootstrap": {"offlineArtifacts": {"source": BUNDLE}},
-            "node": {
-                "isolation": "none",
-                "labels": {"example.com/site": "lab"},
-                "kubelet": {
-                    "clusterFQDN": self.cluster.control_plane.address(),
-                    "caCertData": ca,
-                    "nodeIP": self.host.address(),
-                },
-                // The lab's machine has no CAP_SYS_RESOURCE, so that nobody there can lower an OOM score.
-                "containerd": {"config": lab_containerd(Suite::Forky)},
-            },
-        })
+        self.config_of(NEW, BUNDLE)
+    }
+
+    /// A configuration of a version whose bundle the host sees at `source`.
+    pub fn config_of(&self, version: Version, source: &str) -> Value {
+        node::config(&self.cluster.control_plane, &self.host, version.kubernetes, version.suite, source).unwrap()
     }
 
     /// Writes the configuration, readable by root only.
@@ -225,15 +186,6 @@ impl Node<'_> {
             journalctl --no-pager -n 60 -o cat -u 'unbounded-*' -u 'aks-flex-node-*'";
         self.host.sh(script).map_or_else(|e| format!("{e:#}"), |o| o.stdout)
     }
-}
-
-/// What containerd needs on the lab's machines, in the form of the suite's version of containerd.
-pub fn lab_containerd(suite: Suite) -> Value {
-    let plugin = match suite {
-        Suite::Forky => "io.containerd.cri.v1.runtime",
-        Suite::Trixie => "io.containerd.grpc.v1.cri",
-    };
-    json!({"plugins": {plugin: {"restrict_oom_score_adj": true}}})
 }
 
 /// Whether the long suites run too.

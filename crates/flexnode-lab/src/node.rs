@@ -1,0 +1,76 @@
+//! What the agent's program needs to make a lab host a node: the bundle and a configuration.
+
+use crate::artifacts::artifacts;
+use crate::packages::Suite;
+use crate::run::{Input, run};
+use crate::{ControlPlane, Host, cache, image};
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The offline bundle of a version, packed by the agent's own command `bundle`.
+///
+/// It is packed at each call, so that it is always what this program packs; what is there already is not written again.
+pub fn bundle(agent: &Path, kubernetes_version: &str, suite: Suite) -> Result<PathBuf> {
+    let parts = artifacts(kubernetes_version, suite)?;
+    let dir = cache::dir()?.join("bundles").join(format!("{kubernetes_version}-{}", suite.name()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut command = Command::new(agent);
+    command.arg("bundle").arg(&dir);
+    for (flag, file) in [
+        ("--kubelet", &parts.kubelet),
+        ("--kubectl", &parts.kubectl),
+        ("--containerd", &parts.containerd_tgz),
+        ("--runc", &parts.runc),
+        ("--cni", &parts.cni_tgz),
+        ("--crictl", &parts.crictl),
+    ] {
+        command.arg(flag).arg(file);
+    }
+    for archive in &parts.images {
+        command.arg("--image").arg(archive);
+    }
+    let _lock = cache::lock(&dir.with_extension("lock"), "another process to pack the bundle")?;
+    run(&mut command, Input::Empty, Duration::from_secs(300))?.success().context("the bundle cannot be packed")?;
+    Ok(dir)
+}
+
+/// A configuration with which `host` joins `control_plane` out of the bundle at `source` (a path in the host).
+pub fn config(
+    control_plane: &ControlPlane,
+    host: &Host,
+    kubernetes_version: &str,
+    suite: Suite,
+    source: &str,
+) -> Result<Value> {
+    let ca = base64::engine::general_purpose::STANDARD.encode(control_plane.ca()?);
+    Ok(json!({
+        "azure": {"bootstrapToken": {"token": control_plane.token()?}},
+        "agent": {"nodeName": host.name()},
+        "components": {"kubernetes": kubernetes_version, "sandboxImage": image::PAUSE},
+        "networking": {"dnsServiceIP": "10.96.0.10"},
+        "bootstrap": {"offlineArtifacts": {"source": source}},
+        "node": {
+            "isolation": "none",
+            "labels": {"example.com/site": "lab"},
+            "kubelet": {
+                "clusterFQDN": control_plane.address(),
+                "caCertData": ca,
+                "nodeIP": host.address(),
+            },
+            "containerd": {"config": containerd(suite)},
+        },
+    }))
+}
+
+/// What containerd needs on a machine without CAP_SYS_RESOURCE, where nobody can lower an OOM score: only of labs.
+fn containerd(suite: Suite) -> Value {
+    let plugin = match suite {
+        Suite::Forky => "io.containerd.cri.v1.runtime",
+        Suite::Trixie => "io.containerd.grpc.v1.cri",
+    };
+    json!({"plugins": {plugin: {"restrict_oom_score_adj": true}}})
+}
