@@ -1,19 +1,16 @@
 //! What kubelet of an earlier installation left: credentials of another cluster, with which a join "works" and the Node
 //! never shows up.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use flexnode_host::{Fs, FsError};
-use serde::Deserialize;
+use flexnode_kube::identity::{SameCluster, same_cluster};
+use flexnode_stack::places;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use x509_parser::prelude::{FromDer, ParsedExtension, Pem, X509Certificate};
 
-/// The kubeconfig that kubelet works with; TLS bootstrap writes it.
-pub const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// kubelet's client certificate and key: a link to the newest one.
-pub const CLIENT_CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+const CLIENT_CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// Where kubeadm keeps the kubelet's kubeconfig.
 const KUBEADM_KUBECONFIG: &str = "/etc/kubernetes/kubelet.conf";
 
@@ -35,6 +32,8 @@ pub enum Foreign {
     Ca {
         /// The file.
         path: PathBuf,
+        /// The server in it.
+        server: String,
     },
     /// A client certificate that the goal's CA did not issue, which kubelet would use as long as it is valid.
     Certificate {
@@ -62,7 +61,7 @@ impl Foreign {
     pub fn path(&self) -> &Path {
         match self {
             Self::Server { path, .. }
-            | Self::Ca { path }
+            | Self::Ca { path, .. }
             | Self::Certificate { path, .. }
             | Self::Kubeadm { path }
             | Self::Unreadable { path, .. } => path,
@@ -80,9 +79,10 @@ impl fmt::Display for Foreign {
                     "the host belongs to another cluster: {path} names the API server {server}, the configuration {wanted}"
                 )
             }
-            Self::Ca { .. } => {
-                write!(f, "the host belongs to another cluster: the CA in {path} is not the one of the configuration")
-            }
+            Self::Ca { server, .. } => write!(
+                f,
+                "the host belongs to another cluster: the CA of {server} in {path} is not the one of the configuration"
+            ),
             Self::Certificate { issuer, .. } => {
                 write!(
                     f,
@@ -101,9 +101,9 @@ pub fn look(fs: &dyn Fs, api_server: &str, ca_pem: &str) -> Result<Option<Foreig
     if fs.stat(kubeadm)?.is_some() {
         return Ok(Some(Foreign::Kubeadm { path: kubeadm.into() }));
     }
-    let path = Path::new(KUBECONFIG);
+    let path = Path::new(places::KUBECONFIG);
     if let Some(bytes) = fs.read(path, LIMIT)? {
-        return kubeconfig(fs, path, &bytes, api_server, ca_pem);
+        return Ok(kubeconfig(fs, path, &bytes, api_server, ca_pem));
     }
     let path = Path::new(CLIENT_CERTIFICATE);
     match fs.read(path, LIMIT)? {
@@ -112,61 +112,17 @@ pub fn look(fs: &dyn Fs, api_server: &str, ca_pem: &str) -> Result<Option<Foreig
     }
 }
 
-#[derive(Deserialize)]
-struct Kubeconfig {
-    #[serde(default)]
-    clusters: Vec<NamedCluster>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    cluster: Cluster,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Cluster {
-    #[serde(default)]
-    server: String,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-}
-
-fn kubeconfig(
-    fs: &dyn Fs,
-    path: &Path,
-    bytes: &[u8],
-    api_server: &str,
-    ca_pem: &str,
-) -> Result<Option<Foreign>, FsError> {
-    let unreadable = |reason: &str| Some(Foreign::Unreadable { path: path.into(), reason: reason.into() });
-    let Ok(text) = std::str::from_utf8(bytes) else { return Ok(unreadable("it is not UTF-8 text")) };
-    let Ok(parsed) = serde_saphyr::from_str::<Kubeconfig>(text) else { return Ok(unreadable("it is no kubeconfig")) };
-    let Some(NamedCluster { cluster }) = parsed.clusters.into_iter().next() else {
-        return Ok(unreadable("it names no cluster"));
-    };
-    if normal_server(&cluster.server) != normal_server(api_server) {
-        return Ok(Some(Foreign::Server { path: path.into(), server: cluster.server, wanted: api_server.into() }));
+fn kubeconfig(fs: &dyn Fs, path: &Path, bytes: &[u8], api_server: &str, ca_pem: &str) -> Option<Foreign> {
+    // A CA file that is gone says nothing; start writes it anew.
+    let ca_file = |file: &Path| fs.read(file, LIMIT).ok().flatten().or_else(|| Some(ca_pem.as_bytes().to_vec()));
+    match same_cluster(bytes, api_server, ca_pem, ca_file) {
+        SameCluster::Yes => None,
+        SameCluster::OtherServer { server } => {
+            Some(Foreign::Server { path: path.into(), server, wanted: api_server.into() })
+        }
+        SameCluster::OtherCa { server } => Some(Foreign::Ca { path: path.into(), server }),
+        SameCluster::Unreadable { reason } => Some(Foreign::Unreadable { path: path.into(), reason }),
     }
-    let ca = match (cluster.certificate_authority_data, cluster.certificate_authority) {
-        (Some(data), _) => STANDARD.decode(data.trim()).ok(),
-        // Our own kubeconfigs name the CA by its file, which start writes anew.
-        (None, Some(file)) if file.is_absolute() => fs.read(&file, LIMIT)?,
-        _ => None,
-    };
-    let Some(ca) = ca else { return Ok(None) };
-    let (there, wanted) = (certificates(&ca), certificates(ca_pem.as_bytes()));
-    let foreign = !there.is_empty() && there.is_disjoint(&wanted);
-    Ok(foreign.then(|| Foreign::Ca { path: path.into() }))
-}
-
-/// The server in the form in which two spellings of it are equal: no slash at the end, port written out, lower case.
-fn normal_server(server: &str) -> String {
-    let server = server.trim().trim_end_matches('/').to_ascii_lowercase();
-    let host = server.strip_prefix("https://").unwrap_or(&server);
-    let has_port =
-        host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty());
-    if has_port && !host.ends_with(']') { format!("https://{host}") } else { format!("https://{host}:443") }
 }
 
 /// The certificates of a PEM text, by their bytes.
@@ -196,4 +152,86 @@ fn issuer_outside(pem: &[u8], ca_pem: &str) -> Option<String> {
         same_key && ca.subject().as_raw() == certificate.issuer().as_raw()
     });
     (!issued_by_goal).then(|| certificate.issuer().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexnode_host::testing::MemFs;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+    const SERVER: &str = "https://10.0.0.1:6443";
+
+    /// All clusters that kubeadm makes name their CA "kubernetes".
+    fn ca() -> (String, Issuer<'static, KeyPair>) {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "kubernetes");
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        (pem, Issuer::new(params, key))
+    }
+
+    fn client(issuer: &Issuer<'static, KeyPair>) -> String {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        params.distinguished_name.push(DnType::CommonName, "system:node:n1");
+        let key = KeyPair::generate().unwrap();
+        format!("{}{}", params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn kubeconfig_text(server: &str, ca: &str) -> String {
+        format!(
+            "clusters:\n- name: c\n  cluster: {{server: '{server}', certificate-authority: {ca}}}\n\
+             users:\n- name: u\n  user: {{}}\ncontexts:\n- name: x\n  context: {{cluster: c, user: u}}\ncurrent-context: x\n"
+        )
+    }
+
+    #[test]
+    fn a_fresh_host_and_our_own_node_are_not_foreign() {
+        let fs = MemFs::new();
+        let (pem, issuer) = ca();
+        assert_eq!(look(&fs, SERVER, &pem).unwrap(), None);
+        fs.put(CLIENT_CERTIFICATE, client(&issuer), 0o600);
+        assert_eq!(look(&fs, SERVER, &pem).unwrap(), None);
+        fs.put(places::KUBECONFIG, kubeconfig_text(SERVER, "/etc/kubernetes/pki/ca.crt"), 0o600);
+        assert_eq!(look(&fs, SERVER, &pem).unwrap(), None, "a CA file that is gone says nothing");
+        fs.put("/etc/kubernetes/pki/ca.crt", &pem, 0o644);
+        assert_eq!(look(&fs, SERVER, &pem).unwrap(), None);
+    }
+
+    #[test]
+    fn a_client_certificate_of_another_ca_of_the_same_name_is_foreign() {
+        let fs = MemFs::new();
+        let ((ours, _), (_, theirs)) = (ca(), ca());
+        fs.put(CLIENT_CERTIFICATE, client(&theirs), 0o600);
+        let found = look(&fs, SERVER, &ours).unwrap();
+        assert!(
+            matches!(&found, Some(Foreign::Certificate { issuer, .. }) if issuer.contains("kubernetes")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_kubeconfig_of_another_cluster_is_foreign() {
+        let fs = MemFs::new();
+        let ((ours, _), (theirs, _)) = (ca(), ca());
+        fs.put("/ca.crt", &theirs, 0o644);
+        fs.put(places::KUBECONFIG, kubeconfig_text(SERVER, "/ca.crt"), 0o600);
+        assert!(matches!(look(&fs, SERVER, &ours).unwrap(), Some(Foreign::Ca { .. })));
+        fs.put("/ca.crt", &ours, 0o644);
+        fs.put(places::KUBECONFIG, kubeconfig_text("https://10.9.9.9:6443", "/ca.crt"), 0o600);
+        let found = look(&fs, SERVER, &ours).unwrap().unwrap();
+        assert!(found.to_string().contains("https://10.9.9.9:6443"), "{found}");
+        fs.put(places::KUBECONFIG, "secret-token", 0o600);
+        let found = look(&fs, SERVER, &ours).unwrap().unwrap();
+        assert!(matches!(found, Foreign::Unreadable { .. }) && !found.to_string().contains("secret-token"), "{found}");
+    }
+
+    #[test]
+    fn a_kubeadm_node_is_named() {
+        let fs = MemFs::new();
+        fs.put(KUBEADM_KUBECONFIG, "", 0o600);
+        assert!(matches!(look(&fs, SERVER, &ca().0).unwrap(), Some(Foreign::Kubeadm { .. })));
+    }
 }

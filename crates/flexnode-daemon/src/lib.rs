@@ -1,8 +1,14 @@
 //! The agent's decisions and life: becoming a node, staying one, and going without a trace.
 
 pub mod agent_binary;
+pub mod api;
 pub mod config_file;
+pub mod daemon;
 pub mod foreign;
 pub mod host_setup;
+pub mod lock;
 pub mod preflight;
+pub mod record;
 pub mod service;
+pub mod start;
+pub mod state;

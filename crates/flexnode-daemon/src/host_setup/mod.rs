@@ -7,6 +7,7 @@ mod observe;
 pub mod swap;
 pub mod sysctls;
 
+use async_trait::async_trait;
 use flexnode_host::durable::{self, Change};
 use flexnode_host::{Host, SwapArea};
 use flexnode_ops::{Outcome, StepContext, StepError};
@@ -32,8 +33,11 @@ pub struct Before {
     pub files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
-/// Keeps values before. A value that is recorded already stays: it is the older one.
-pub trait Recorder: Send + Sync {
+/// Keeps how the host was before. What is recorded already stays: it is the older one.
+#[async_trait]
+pub trait Recorder: Send + Sync + std::fmt::Debug {
+    /// Records, once, what of the names that we will use exists now.
+    async fn record_host(&self, host: &Host) -> Result<Outcome, StepError>;
     /// Makes it durable.
     fn record(&self, before: &Before) -> Result<(), StepError>;
 }

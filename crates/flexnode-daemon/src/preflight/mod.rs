@@ -6,7 +6,7 @@ mod listeners;
 mod node;
 
 pub use finding::{Finding, Severity, errors};
-pub use host::{covering, nearest};
+pub use host::{covering, nearest, privileged};
 pub use node::{KUBELET_HEALTHZ_PORT, KUBELET_PORT};
 
 use crate::agent_binary::HOST_ROOT;
