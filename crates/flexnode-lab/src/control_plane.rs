@@ -8,7 +8,7 @@ use crate::poll;
 use crate::process::Process;
 use crate::record::{Ending, Record};
 use crate::run::{Input, Output, run, tail};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -264,7 +264,7 @@ impl ControlPlane {
         if let Some(process) = Process::find(child.id().cast_signed()) {
             self.record.add_process(program.name(), &process, Ending::Polite)?;
         }
-        self.children.lock().map_err(|_| anyhow::anyhow!("a thread panicked while it started a program"))?.push(child);
+        self.children.lock().map_err(|_| anyhow!("a thread panicked while it started a program"))?.push(child);
         if program == Program::ApiServer { self.wait_api_server() } else { Ok(()) }
     }
 
@@ -273,10 +273,10 @@ impl ControlPlane {
         poll(LIMIT, SOON, "the API server to be ready", || {
             if !self.record.processes().iter().any(|(name, ..)| name == program.name()) {
                 let log = fs::read_to_string(self.log(program)).unwrap_or_default();
-                bail!("{} ended: {}", program.name(), tail(&log, 1000));
+                return Ok(Some(Err(anyhow!("{} ended: {}", program.name(), tail(&log, 1000)))));
             }
-            Ok((self.kubectl(&["get", "--raw", "/readyz"])?.stdout.trim() == "ok").then_some(()))
-        })
+            Ok((self.kubectl(&["get", "--raw", "/readyz"])?.stdout.trim() == "ok").then_some(Ok(())))
+        })?
     }
 
     fn set_up(&self) -> Result<()> {

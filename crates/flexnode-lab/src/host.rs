@@ -4,9 +4,9 @@ use crate::control_plane::uuid;
 use crate::lab::{BRIDGE, Lab};
 use crate::process::Process;
 use crate::record::{self, Ending, Record};
-use crate::run::{must, tail};
+use crate::run::{Input, must, run, tail};
 use crate::{base, cache, cgroup, poll};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -105,7 +105,7 @@ impl Host {
         let record = Record::open(&lab.record().part(&format!("host-{name}")))?;
         let number = fs::read_to_string(record.folder.join("number"))?.trim().parse()?;
         let Some((_, container, _)) = record.processes().pop() else { bail!("host {name} does not run") };
-        let leader = leader_of(&container)?;
+        let leader = leader_of(&container).context("the host's first process does not run")?;
         let (name, lab, groups) = (name.to_owned(), lab.clone(), record.cgroups());
         let options = Options::default();
         Ok(Self { lab, record, name, number, options, container: Mutex::new(None), leader, groups, complete: true })
@@ -220,13 +220,11 @@ impl Host {
         }
         let container = container.with_context(|| self.failed("systemd-nspawn ended at once"))?;
         self.record.add_process("container", &container, Ending::Hard)?;
-        self.leader = poll(LIMIT, SOON, "the host's first process", || {
-            if !container.alive() {
-                bail!("systemd-nspawn ended");
-            }
-            Ok(container.children().pop())
-        })
-        .with_context(|| self.failed("the host does not start"))?;
+        let leader = poll(LIMIT, SOON, "the host's first process", || {
+            let ended = (!container.alive()).then(|| Err(anyhow!("systemd-nspawn ended")));
+            Ok(ended.or_else(|| leader_of(&container).map(Ok)))
+        });
+        self.leader = leader.and_then(|found| found).with_context(|| self.failed("the host does not start"))?;
         self.wait_running().with_context(|| self.failed("the host does not boot"))?;
         self.prepare()
     }
@@ -256,17 +254,17 @@ impl Host {
     fn wait_running(&self) -> Result<()> {
         poll(LIMIT, SOON, "systemd in the host", || {
             if !self.leader.alive() {
-                bail!("its first process ended");
+                return Ok(Some(Err(anyhow!("its first process ended"))));
             }
-            // Another group than the host's own is not there yet, so not by exec.
+            // The group of the lab's commands is not there yet, so not by exec.
             let mut command = Command::new("nsenter");
             command.args(["-t", &self.leader.pid.to_string(), "-a", "systemctl", "is-system-running"]);
-            let state = crate::run::run(&mut command, crate::run::Input::Empty, LIMIT)?;
+            let state = run(&mut command, Input::Empty, LIMIT)?;
             match state.stdout.trim() {
-                "running" | "degraded" => Ok(Some(())),
+                "running" | "degraded" => Ok(Some(Ok(()))),
                 other => bail!("it says {other:?} {}", state.stderr.trim()),
             }
-        })
+        })?
     }
 
     /// What a container lacks against a real host: writable control groups, settings of its own, a group for commands.
@@ -318,9 +316,15 @@ impl Drop for Host {
     }
 }
 
-/// The first process of the container: the child of systemd-nspawn.
-fn leader_of(container: &Process) -> Result<Process> {
-    container.children().pop().context("the host's first process does not run")
+/// The first process of the container: the child of systemd-nspawn that is number 1 in a process namespace of its own.
+/// The child before it, which makes the namespace, is gone in a moment.
+fn leader_of(container: &Process) -> Option<Process> {
+    container.children().into_iter().find(|child| {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.pid)).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        let numbers: Vec<&str> = numbers.split_whitespace().collect();
+        numbers.len() > 1 && numbers.last() == Some(&"1")
+    })
 }
 
 /// A number that no host of the lab has; the record is where it is written down.

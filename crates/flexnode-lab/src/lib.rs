@@ -11,6 +11,7 @@
 pub mod agent;
 pub mod artifacts;
 pub mod base;
+pub mod by_hand;
 pub mod cache;
 mod cgroup;
 pub mod control_plane;

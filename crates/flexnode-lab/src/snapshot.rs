@@ -201,7 +201,6 @@ impl Host {
             ("rule", &["ip", "rule"]),
             ("netns", &["ip", "netns"]),
             ("neighbour proxy", &["ip", "neigh", "show", "proxy"]),
-            ("nft", &["nft", "list", "ruleset"]),
             (
                 "iptables-legacy",
                 &[
@@ -221,6 +220,9 @@ impl Host {
                 add(things, format!("{kind} {}", line.trim_end()), "is there".to_owned());
             }
         }
+        for line in nft(&self.exec(&["nft", "list", "ruleset"])?.success()?.stdout) {
+            add(things, line, "is there".to_owned());
+        }
         Ok(())
     }
 }
@@ -228,6 +230,24 @@ impl Host {
 /// Adds a thing of which several may have the same name.
 fn add(things: &mut BTreeMap<String, String>, key: String, value: String) {
     things.entry(key).and_modify(|all| *all = format!("{all}; {value}")).or_insert(value);
+}
+
+/// A ruleset as one line for each table, chain and rule, with where it is.
+fn nft(ruleset: &str) -> Vec<String> {
+    let (mut place, mut lines) = (Vec::new(), Vec::new());
+    for line in ruleset.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line == "}" {
+            place.pop();
+            continue;
+        }
+        let (name, opens) = line.strip_suffix('{').map_or((line, false), |name| (name.trim_end(), true));
+        place.push(name);
+        lines.push(format!("nft {}", place.join(" / ")));
+        if !opens {
+            place.pop();
+        }
+    }
+    lines
 }
 
 fn array(text: &str) -> Result<Vec<Value>> {
@@ -257,7 +277,7 @@ fn tell(path: &Path, meta: &Metadata, options: &Options) -> Result<String> {
     Ok(format!("{content} {mode}{time}"))
 }
 
-fn sha256(path: &Path) -> Result<String> {
+pub(crate) fn sha256(path: &Path) -> Result<String> {
     let mut file = File::open(path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 65536];
@@ -272,7 +292,7 @@ fn sha256(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, Snapshot, diff, tell};
+    use super::{Options, Snapshot, diff, nft, tell};
     use std::collections::BTreeMap;
 
     fn of(things: &[(&str, &str)]) -> Snapshot {
@@ -287,6 +307,19 @@ mod tests {
         let after = of(&[("file /a", "1"), ("file /b", "4"), ("link d", "5")]);
         assert_eq!(diff(&before, &after), ["~ file /b: 2 -> 4", "+ link d: 5", "- unit c: 3"]);
         assert!(diff(&before, &before).is_empty());
+    }
+
+    #[test]
+    fn a_rule_is_told_with_its_chain_and_table() {
+        let text = "table ip nat {\n\tchain A {\n\t\tcounter jump B\n\t}\n\n\tchain B {\n\t}\n}\ntable ip x {\n}\n";
+        let expected = [
+            "table ip nat",
+            "table ip nat / chain A",
+            "table ip nat / chain A / counter jump B",
+            "table ip nat / chain B",
+            "table ip x",
+        ];
+        assert_eq!(nft(text), expected.map(|line| format!("nft {line}")));
     }
 
     #[test]
