@@ -8,15 +8,26 @@
 //! The traits are dumb on purpose: they do one thing, with a deadline where it can wait, and decide nothing.
 
 pub mod cgroups;
+mod clock;
+mod commands;
 pub mod cri;
 pub mod durable;
 pub mod fs;
+pub mod lock;
 pub mod probe;
+mod processes;
 mod real_fs;
 pub mod seams;
+mod sys;
+mod systemd;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use clock::RealClock;
+pub use commands::RealCommands;
 pub use fs::{DirEntry, FileKind, FileWriter, Fs, FsError, Stat};
+pub use lock::{Lock, LockError};
+pub use processes::RealProcesses;
 pub use real_fs::RealFs;
 pub use seams::*;
+pub use systemd::RealSystemd;

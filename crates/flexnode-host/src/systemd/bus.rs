@@ -1,0 +1,154 @@
+//! The connection to PID 1.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tokio::time::timeout;
+use zbus::conn::Builder;
+use zbus::fdo::PropertiesProxy;
+use zbus::names::InterfaceName;
+use zbus::{Connection, OwnedObjectPath, OwnedVariant};
+
+/// PID 1's own socket, for root only. It is there when no bus is.
+const PRIVATE_SOCKET: &str = "/run/systemd/private";
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What a call waits for at most, whatever its caller says.
+const ANSWER: Duration = Duration::from_secs(90);
+
+const SERVICE: &str = "org.freedesktop.systemd1";
+const UNIT_INTERFACE: &str = "org.freedesktop.systemd1.Unit";
+const SERVICE_INTERFACE: &str = "org.freedesktop.systemd1.Service";
+
+/// All properties of an interface.
+pub(super) type Properties = HashMap<String, OwnedVariant>;
+
+/// A unit in a list: name, description, load, active and sub state, following unit, path, job number, type and path.
+type ListedUnit = (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
+
+/// What changed on disk: type of the change, file, link target.
+type FileChange = (String, String, String);
+
+/// The parts of org.freedesktop.systemd1.Manager that are used.
+#[zbus::proxy(
+    interface = "org.freedesktop.systemd1.Manager",
+    default_service = "org.freedesktop.systemd1",
+    default_path = "/org/freedesktop/systemd1"
+)]
+pub(super) trait Manager {
+    fn subscribe(&self) -> zbus::Result<()>;
+    fn load_unit(&self, name: &str) -> zbus::Result<OwnedObjectPath>;
+    fn start_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
+    fn stop_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
+    fn restart_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
+    fn reset_failed_unit(&self, name: &str) -> zbus::Result<()>;
+    fn reload(&self) -> zbus::Result<()>;
+    fn get_unit_file_state(&self, file: &str) -> zbus::Result<String>;
+    fn enable_unit_files(&self, files: &[&str], runtime: bool, force: bool) -> zbus::Result<(bool, Vec<FileChange>)>;
+    fn disable_unit_files(&self, files: &[&str], runtime: bool) -> zbus::Result<Vec<FileChange>>;
+    fn list_units_by_patterns(&self, states: &[&str], patterns: &[&str]) -> zbus::Result<Vec<ListedUnit>>;
+    fn list_unit_files_by_patterns(&self, states: &[&str], patterns: &[&str]) -> zbus::Result<Vec<(String, String)>>;
+
+    #[zbus(signal)]
+    fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: &str, result: &str) -> zbus::Result<()>;
+}
+
+/// Why a call did not give an answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    /// There is no such unit or unit file.
+    #[error("{0}")]
+    NoSuchUnit(String),
+    /// The connection cannot be made or is broken.
+    #[error("no connection to systemd: {0}")]
+    Broken(String),
+    /// Systemd refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<zbus::Error> for Trouble {
+    fn from(error: zbus::Error) -> Self {
+        let (name, text) = match &error {
+            zbus::Error::MethodError(name, text, _) => (name.as_str(), text.clone()),
+            zbus::Error::InputOutput(_) | zbus::Error::Handshake(_) => return Trouble::Broken(error.to_string()),
+            zbus::Error::FDO(fdo) => match &**fdo {
+                zbus::fdo::Error::NoReply(text) | zbus::fdo::Error::Disconnected(text) => {
+                    return Trouble::Broken(text.clone());
+                }
+                zbus::fdo::Error::FileNotFound(text) => return Trouble::NoSuchUnit(text.clone()),
+                _ => ("", None),
+            },
+            _ => ("", None),
+        };
+        let text = text.unwrap_or_else(|| error.to_string());
+        match name {
+            "org.freedesktop.systemd1.NoSuchUnit" | "System.Error.ENOENT" => Trouble::NoSuchUnit(text),
+            _ => Trouble::Refused(text),
+        }
+    }
+}
+
+/// A connection with its manager.
+#[derive(Clone, Debug)]
+pub(super) struct Bus {
+    connection: Connection,
+    pub(super) manager: ManagerProxy<'static>,
+}
+
+impl Bus {
+    /// Over the system bus, else over PID 1's own socket.
+    pub(super) async fn connect() -> Result<Self, Trouble> {
+        let over_bus = match timeout(CONNECT, Builder::system().method_timeout(ANSWER).build()).await {
+            Ok(Ok(connection)) => match timeout(CONNECT, Self::on(connection)).await {
+                Ok(Ok(bus)) => return Ok(bus),
+                Ok(Err(e)) => e.to_string(),
+                Err(_) => "the system bus does not answer".to_owned(),
+            },
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => "the system bus does not answer".to_owned(),
+        };
+        let direct = async {
+            let stream = UnixStream::connect(PRIVATE_SOCKET)?;
+            Self::on(Builder::unix_stream(stream).p2p().method_timeout(ANSWER).build().await?).await
+        };
+        match timeout(CONNECT, direct).await {
+            Ok(Ok(bus)) => Ok(bus),
+            Ok(Err(e)) => Err(Trouble::Broken(format!("system bus: {over_bus}; {PRIVATE_SOCKET}: {e}"))),
+            Err(_) => Err(Trouble::Broken(format!("system bus: {over_bus}; {PRIVATE_SOCKET} does not answer"))),
+        }
+    }
+
+    async fn on(connection: Connection) -> zbus::Result<Self> {
+        let manager =
+            ManagerProxy::builder(&connection).cache_properties(zbus::proxy::CacheProperties::No).build().await?;
+        // Without it systemd sends no signals over the bus.
+        manager.subscribe().await?;
+        Ok(Self { connection, manager })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.connection.is_closed()
+    }
+
+    /// The ends of jobs, from now on.
+    pub(super) async fn job_ends(self) -> zbus::Result<JobRemovedStream> {
+        self.manager.receive_job_removed().await
+    }
+
+    async fn properties(&self, unit: &str, interface: &'static str) -> zbus::Result<Properties> {
+        let path = self.manager.load_unit(unit).await?;
+        let proxy = PropertiesProxy::builder(&self.connection).destination(SERVICE).path(path).build().await?;
+        Ok(proxy.get_all(InterfaceName::try_from(interface)?).await?)
+    }
+
+    pub(super) async fn unit_properties(self, unit: &str) -> zbus::Result<Properties> {
+        self.properties(unit, UNIT_INTERFACE).await
+    }
+
+    pub(super) async fn service_properties(self, unit: &str) -> zbus::Result<Properties> {
+        self.properties(unit, SERVICE_INTERFACE).await
+    }
+}
