@@ -7,13 +7,17 @@
 //!
 //! The traits are dumb on purpose: they do one thing, with a deadline where it can wait, and decide nothing.
 
-pub mod cgroups;
+mod cgroups;
 mod clock;
 mod commands;
 pub mod cri;
 pub mod durable;
 pub mod fs;
+mod host;
+mod kernel;
 pub mod lock;
+mod mounts;
+mod network;
 pub mod probe;
 mod processes;
 mod real_fs;
@@ -23,10 +27,14 @@ mod systemd;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use cgroups::RealCgroups;
 pub use clock::RealClock;
 pub use commands::RealCommands;
 pub use fs::{DirEntry, FileKind, FileWriter, Fs, FsError, Stat};
+pub use kernel::RealKernel;
 pub use lock::{Lock, LockError};
+pub use mounts::RealMounts;
+pub use network::RealNetwork;
 pub use processes::RealProcesses;
 pub use real_fs::RealFs;
 pub use seams::*;
