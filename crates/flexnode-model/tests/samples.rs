@@ -1,0 +1,100 @@
+//! A sample of every format's versions: each is read, and written again byte for byte. A sample is never changed; a new
+//! version gets a new file, and the old one stays readable.
+
+use flexnode_model::config::{Config, HostFacts};
+use flexnode_model::journal::{Ending, JournalRecord, Phase};
+use flexnode_model::record::HostRecord;
+use flexnode_model::state::{State, checksum};
+use flexnode_model::status::{LastUpdatedReason, NodeStatus};
+use flexnode_model::{BundleManifest, CgroupLayout, MachineGoal};
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("samples are text")
+}
+
+#[test]
+fn journal_record_1() {
+    let sample = include_bytes!("samples/journal-record-1.json");
+    let record = JournalRecord::decode(sample).unwrap();
+    assert_eq!((record.phase, record.outcome), (Phase::Closed, Some(Ending::RolledBack)));
+    assert_eq!(record.failed_step.as_deref(), Some("wait-ready"));
+    assert_eq!(text(&record.encode()), text(sample));
+}
+
+#[test]
+fn machine_goal_1() {
+    let sample = include_bytes!("samples/machine-goal-1.json");
+    let goal = MachineGoal::decode(sample).unwrap();
+    assert_eq!(text(&goal.encode()), text(sample));
+    // A host would be upgraded by another program if this changed.
+    assert_eq!(goal.slot().unwrap().as_str(), "1.36.3-7d6faed3");
+}
+
+#[test]
+fn daemon_state_1() {
+    let sample = include_bytes!("samples/daemon-state-1.json");
+    let sum = include_bytes!("samples/daemon-state-1.json.sha256");
+    let state = State::decode(sample, Some(sum)).unwrap();
+    assert_eq!(state.flexnode.as_ref().unwrap().active_slot.as_deref(), Some("1.36.3-1a2b3c4d"));
+    assert_eq!(text(&state.encode()), text(sample));
+    assert_eq!(checksum(sample), text(sum));
+}
+
+#[test]
+fn daemon_state_of_the_original() {
+    let sample = include_bytes!("samples/daemon-state-original.json");
+    let sum = include_bytes!("samples/daemon-state-original.json.sha256");
+    let state = State::decode(sample, Some(sum)).unwrap();
+    assert_eq!((state.active_machine.as_str(), &state.flexnode), ("kube2", &None));
+    assert_eq!(text(&state.encode()), text(sample));
+}
+
+#[test]
+fn bundle_manifest_1() {
+    let sample = include_bytes!("samples/bundle-manifest-1.json");
+    let manifest = BundleManifest::decode(sample).unwrap();
+    assert_eq!(manifest.digests.len(), 2);
+    assert_eq!(text(&manifest.encode()), text(sample));
+}
+
+#[test]
+fn bundle_manifest_of_the_original() {
+    let manifest = BundleManifest::decode(include_bytes!("samples/bundle-manifest-original.json")).unwrap();
+    assert_eq!(manifest.versions.kubernetes.as_deref(), Some("v1.36.3"));
+    assert!(manifest.digests.is_empty());
+}
+
+#[test]
+fn host_record_1() {
+    let sample = include_bytes!("samples/host-record-1.json");
+    let record = HostRecord::decode(sample).unwrap();
+    assert_eq!(record.existed("/opt/cni/bin"), Some(true));
+    assert_eq!(record.file("/etc/sysctl.d/99-aks-flex-node.conf"), Some(Some(b"vm.swappiness = 1\n".to_vec())));
+    assert_eq!(record.file("/etc/modules-load.d/aks-flex-node.conf"), Some(None));
+    assert_eq!(text(&record.encode()), text(sample));
+}
+
+#[test]
+fn node_status() {
+    let sample = include_bytes!("samples/node-status.json");
+    let status = NodeStatus::decode(sample).unwrap();
+    assert_eq!(status.last_updated_reason, LastUpdatedReason::PeriodicStatusLoop);
+    assert_eq!(text(&status.encode()), text(sample).trim_end());
+}
+
+#[test]
+fn config_1() {
+    let facts = HostFacts {
+        host_name: "host".into(),
+        memory_bytes: 8 << 30,
+        cpus: 2,
+        cgroups: CgroupLayout::V2,
+        arch: "amd64".into(),
+    };
+    let (config, warnings) = Config::parse(include_bytes!("samples/config-1.json")).unwrap();
+    let (goal, join, _) = config.goal(&facts).unwrap();
+    assert_eq!(warnings, []);
+    assert_eq!((goal.api_server.as_str(), join.taints.len()), ("https://api.example.com:6443", 1));
+    let (_, warnings) = Config::parse(include_bytes!("samples/config-original.json")).unwrap();
+    assert!(warnings.iter().any(|warning| warning.path == "azure.targetCluster"), "{warnings:?}");
+}
