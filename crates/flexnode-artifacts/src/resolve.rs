@@ -116,7 +116,8 @@ impl Bundle {
             match image_path(image, &wanted.arch) {
                 Some(path) => search.add(Role::Image, path, Some(image.clone()))?,
                 None => {
-                    search.problems.push(format!("`containerImages` of {MANIFEST} names {image:?}, which is no image"))
+                    let problem = format!("`containerImages` of {MANIFEST} names {image:?}, which is no image");
+                    search.problems.push(problem);
                 }
             }
         }

@@ -145,9 +145,13 @@ fn members(
             return refuse(format!("it has more than {} entries", limits.entries));
         }
         let kind = entry.header().entry_type();
-        if let Some(name) = extension(&mut entry, kind, archive)? {
-            long_name = name.or(long_name);
-            continue;
+        match extension(&mut entry, kind, archive)? {
+            Extension::None => {}
+            Extension::Name(name) => {
+                long_name = Some(name);
+                continue;
+            }
+            Extension::Other => continue,
         }
         let raw = long_name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
         let Some(name) = safe_name(&raw) else {
@@ -172,15 +176,21 @@ fn members(
     Ok(())
 }
 
-/// Reads an extension header: `None` when the entry is none, else the name that it gives to the next entry, if any.
-fn extension<R: Read>(
-    entry: &mut Entry<'_, R>,
-    kind: EntryType,
-    archive: &Path,
-) -> Result<Option<Option<Vec<u8>>>, ArtifactError> {
+/// What an entry says of the next one.
+enum Extension {
+    /// Nothing: it is a member.
+    None,
+    /// Its name.
+    Name(Vec<u8>),
+    /// Something that does not matter here.
+    Other,
+}
+
+/// Reads an extension header, if the entry is one.
+fn extension<R: Read>(entry: &mut Entry<'_, R>, kind: EntryType, archive: &Path) -> Result<Extension, ArtifactError> {
     let pax = matches!(kind, EntryType::XHeader | EntryType::XGlobalHeader);
     if !pax && !matches!(kind, EntryType::GNULongName | EntryType::GNULongLink) {
-        return Ok(None);
+        return Ok(Extension::None);
     }
     let mut bytes = Vec::new();
     entry.take(MAX_EXTENSION + 1).read_to_end(&mut bytes).map_err(|e| unreadable(archive, e))?;
@@ -191,7 +201,7 @@ fn extension<R: Read>(
         while bytes.last() == Some(&0) {
             bytes.pop();
         }
-        return Ok(Some(Some(bytes)));
+        return Ok(Extension::Name(bytes));
     }
     let mut name = None;
     for record in PaxExtensions::new(&bytes).filter(|_| pax) {
@@ -205,7 +215,7 @@ fn extension<R: Read>(
             _ => {}
         }
     }
-    Ok(Some(name))
+    Ok(name.map_or(Extension::Other, Extension::Name))
 }
 
 /// A member's name when it leads nowhere else than below the archive's own root.

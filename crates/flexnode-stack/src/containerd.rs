@@ -74,23 +74,28 @@ impl Generation {
                     "cni": cni,
                 },
             }),
-            Self::V20 | Self::V21 => json!({
-                "io.containerd.cri.v1.images": {
-                    "pinned_images": {"sandbox": sandbox_image},
-                    "image_pull_progress_timeout": PULL_PROGRESS,
-                    "max_concurrent_downloads": DOWNLOADS,
-                    "registry": registry,
-                },
-                "io.containerd.cri.v1.runtime": {"containerd": runtime, "cni": cni},
-                // Pulls go through it unless CRI is told otherwise.
-                "io.containerd.transfer.v1.local": {"max_concurrent_downloads": DOWNLOADS},
-            }),
+            Self::V20 | Self::V21 => {
+                let mut plugins = json!({
+                    "io.containerd.cri.v1.images": {
+                        "pinned_images": {"sandbox": sandbox_image},
+                        "image_pull_progress_timeout": PULL_PROGRESS,
+                        "registry": registry,
+                    },
+                    "io.containerd.cri.v1.runtime": {"containerd": runtime, "cni": cni},
+                });
+                // From 2.1 on pulls go through the transfer service; the setting of the images plugin would send CRI
+                // back to its old way of pulling.
+                let puller = if self == Self::V20 { "io.containerd.cri.v1.images" } else { TRANSFER };
+                plugins[puller]["max_concurrent_downloads"] = DOWNLOADS.into();
+                plugins
+            }
         }
     }
 }
 
 /// A pull that made no progress for so long is given up; large layers on slow disks need more than the default.
 const PULL_PROGRESS: &str = "30m0s";
+const TRANSFER: &str = "io.containerd.transfer.v1.local";
 /// Layers that are fetched at a time.
 const DOWNLOADS: u32 = 6;
 /// Where metrics are served, as monitoring of this agent family expects. `node.containerd.config` may say another.

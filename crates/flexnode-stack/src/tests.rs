@@ -89,6 +89,7 @@ fn containerd_1_7_on_cgroup_v1() {
 fn the_first_containerd_2_has_one_directory_of_plugins() {
     let text = rendered(&goal("2.0.4", CgroupLayout::V2), "containerd/config.toml");
     assert!(text.contains("bin_dir = \"/opt/cni/bin\"") && text.contains("version = 3"), "{text}");
+    assert!(text.contains("max_concurrent_downloads = 6") && !text.contains("transfer"), "{text}");
 }
 
 #[test]
@@ -160,4 +161,26 @@ fn a_setting_that_containerd_ignored_is_found() {
     assert_eq!(containerd::ignored(dump, dump).unwrap(), [""; 0]);
     assert_eq!(containerd::ignored(given, b"").unwrap().len(), 7);
     assert!(containerd::ignored(given, b"panic: x").is_err());
+}
+
+/// The answers of real programs (`containerd --config FILE config dump`) to what is rendered here.
+#[test]
+fn real_containerds_understand_every_setting() {
+    for (version, dump) in [
+        ("1.7.24", include_str!("tests/fixtures/containerd-1.7.24.dump.toml")),
+        ("2.1.9", include_str!("tests/fixtures/containerd-2.1.9.dump.toml")),
+    ] {
+        let mut goal = goal(version, CgroupLayout::V2);
+        let text = rendered(&goal, "containerd/config.toml");
+        assert_eq!(containerd::ignored(text.as_bytes(), dump.as_bytes()).unwrap(), [""; 0], "{version}");
+        // The other generation's places, and another driver than the one that was asked for, are found.
+        let other = if version == "2.1.9" { "1.7.24" } else { "2.1.9" };
+        goal.containerd_version = Some(other.into());
+        goal.cgroups = CgroupLayout::V1;
+        let text = rendered(&goal, "containerd/config.toml");
+        let ignored = containerd::ignored(text.as_bytes(), dump.as_bytes()).unwrap();
+        for part in ["SystemdCgroup", "conf_dir", "sandbox", "config_path", "version"] {
+            assert!(ignored.iter().any(|path| path.contains(part)), "{part} is not in {ignored:?}");
+        }
+    }
 }

@@ -78,7 +78,7 @@ impl<'a> Packer<'a> {
     fn archive(&self, role: Role, input: &Path) -> Result<Staged<'a>, ArtifactError> {
         let is_dir = self.fs.stat(input)?.is_some_and(|stat| stat.kind == FileKind::Dir);
         let staged = if is_dir {
-            self.from_files(&programs_in(self.fs, role, input)?, input)?
+            self.archive_of(&programs_in(self.fs, role, input)?, input)?
         } else {
             let (packing, mut bytes) = open(self.fs, input)?;
             match packing {
@@ -88,7 +88,7 @@ impl<'a> Packer<'a> {
                     self.stage(FILE_MODE, &mut packed, input)?
                 }
                 Packing::Elf(_) if role == Role::Crictl => {
-                    self.from_files(&[("crictl".into(), input.to_path_buf())], input)?
+                    self.archive_of(&[("crictl".into(), input.to_path_buf())], input)?
                 }
                 Packing::Elf(_) | Packing::Other => {
                     return Err(ArtifactError::input(input, "it is neither an archive nor a directory of programs"));
@@ -100,7 +100,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Makes a release archive of programs that lie in a directory, as a distribution installs them.
-    fn from_files(&self, files: &[(String, PathBuf)], input: &Path) -> Result<Staged<'a>, ArtifactError> {
+    fn archive_of(&self, files: &[(String, PathBuf)], input: &Path) -> Result<Staged<'a>, ArtifactError> {
         let failed = |e| ArtifactError::from(FsError::new("pack", input, e));
         let draft = Draft::create(self.fs, &self.incoming(), FILE_MODE)?;
         let mut tar = tar::Builder::new(GzEncoder::new(draft, Compression::fast()));

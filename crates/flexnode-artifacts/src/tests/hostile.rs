@@ -151,7 +151,7 @@ fn a_bundle_that_others_can_change_is_refused_with_the_command() {
         (|fs| fs.chmod(&at("manifest.json"), 0o666).unwrap(), "chmod -R go-w /srv/bundle"),
         (|fs| fs.chown(&at(RUNC), 1000, 0).unwrap(), "chown -R root:root /srv/bundle/runc/v1.3.6/runc.amd64"),
         (|fs| fs.chmod(&at("cni/v1.9.1"), 0o757).unwrap(), "chmod -R go-w /srv/bundle"),
-        (|fs| drop(fs.take(at(RUNC)).put_link("/etc/shadow", at(RUNC))), "put the regular file itself there"),
+        (|fs| _ = fs.take(at(RUNC)).put_link("/etc/shadow", at(RUNC)), "put the regular file itself there"),
     ];
     for (spoil, mend) in cases {
         let fs = bundle();

@@ -93,11 +93,11 @@ pub(super) fn bundle() -> MemFs {
     let bytes = b"image".to_vec();
     fs.put(at(&format!("{image}.sha256")), Digest::of(&bytes).to_string(), 0o644);
     fs.put(at(&image), bytes, 0o644);
-    put_manifest(&fs, &manifest(digests));
+    put_manifest(&fs, &manifest(&digests));
     fs
 }
 
-pub(super) fn manifest(digests: serde_json::Map<String, Value>) -> Value {
+pub(super) fn manifest(digests: &serde_json::Map<String, Value>) -> Value {
     json!({
         "schemaVersion": 1,
         "versions": {"kubernetes": "v1.36.3", "containerd": "2.1.9", "runc": "1.3.6", "cni": "1.9.1"},
