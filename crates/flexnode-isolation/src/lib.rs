@@ -9,6 +9,8 @@
 //! `flexnode_ops`, so that it can be planned, journaled, interrupted and resumed.
 
 pub mod backend;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 pub mod none;
 
 pub use backend::{

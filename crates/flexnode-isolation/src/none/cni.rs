@@ -1,7 +1,7 @@
 //! CNI plugins in the host's plugin directory, as links through `current`.
 
 use super::consts::HOST_CNI_BIN_DIR;
-use super::layout::{Layout, LayoutError};
+use super::layout::{Layout, LayoutError, sweep_up};
 use super::links::is_ours;
 use super::root::prefixed;
 use flexnode_host::durable::{self, Change};
@@ -29,6 +29,7 @@ pub(crate) fn link(fs: &dyn Fs, layout: &Layout, host_root: &Path, version: &str
     let dir = host_dir(host_root);
     let mut linked = Linked::default();
     if !plugins.is_empty() {
+        sweep_up(fs, &dir)?;
         durable::ensure_dir(fs, &dir, 0o755)?;
     }
     for name in &plugins {
@@ -112,3 +113,6 @@ fn ours(fs: &dyn Fs, layout: &Layout, dir: &Path) -> Result<Vec<PathBuf>, Layout
     }
     Ok(ours)
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,3 +163,6 @@ fn remove_except(fs: &dyn Fs, dir: &Path, keep: impl Fn(&Path) -> bool) -> Resul
     }
     Ok(removed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -202,10 +202,10 @@ impl Layout {
         Ok(Change::Made)
     }
 
-    /// Removes what a crash left under temporary names in the base.
-    pub fn sweep(&self, fs: &dyn Fs) -> Result<Vec<PathBuf>, LayoutError> {
+    /// Removes what a crash left under temporary names in the base and on the way to it.
+    pub fn sweep(&self, fs: &dyn Fs) -> Result<(), LayoutError> {
         self.check_base(fs)?;
-        Ok(durable::sweep(fs, self.base())?)
+        Ok(sweep_up(fs, self.base())?)
     }
 
     fn check_base(&self, fs: &dyn Fs) -> Result<(), LayoutError> {
@@ -222,6 +222,14 @@ fn version_name(name: &OsStr) -> Option<String> {
     SlotName::new(name.to_str()?).ok().map(String::from)
 }
 
+/// Removes what a crash left under temporary names in `dir` and in the directories above it, the root apart.
+pub(crate) fn sweep_up(fs: &dyn Fs, dir: &Path) -> Result<(), FsError> {
+    for at in dir.ancestors().filter(|at| at.parent().is_some()) {
+        durable::sweep(fs, at)?;
+    }
+    Ok(())
+}
+
 /// Creates `dir` with any missing parents and makes `dir`, and each parent that it created, 0755 whatever the umask. A
 /// parent that existed keeps its mode: it is not the agent's to change.
 ///
@@ -236,3 +244,6 @@ pub fn mkdir_traversable(fs: &dyn Fs, dir: &Path) -> Result<Change, FsError> {
     }
     Ok(made)
 }
+
+#[cfg(test)]
+mod tests;

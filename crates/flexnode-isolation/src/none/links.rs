@@ -2,7 +2,7 @@
 //! together.
 
 use super::consts::{CONTAINERD_CONFIG_PATH, DEFAULT_KUBELET_CONFIG_PATH};
-use super::layout::{Layout, LayoutError};
+use super::layout::{Layout, LayoutError, sweep_up};
 use super::root::prefixed;
 use super::units::UnitSpec;
 use flexnode_host::durable::{self, Change};
@@ -55,6 +55,7 @@ pub(crate) fn ensure_links(fs: &dyn Fs, layout: &Layout, links: &[ConfigLink]) -
     let mut change = Change::None;
     for link in links {
         if let Some(dir) = link.path.parent() {
+            sweep_up(fs, dir)?;
             durable::ensure_dir(fs, dir, 0o755)?;
         }
         change = change.or(durable::replace_link(fs, &link.target, &link.path)?);

@@ -255,3 +255,6 @@ fn digest(fs: &dyn Fs, path: &Path) -> Result<String, FsError> {
         text
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,3 +42,6 @@ pub use units::{
     write_units,
 };
 pub use upgrade::UpgradeRequest;
+
+#[cfg(test)]
+mod tests;

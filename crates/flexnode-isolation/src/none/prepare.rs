@@ -101,7 +101,7 @@ impl Backend {
 
     /// Points the current link at the root's version and returns the version that it replaced. A version that is not
     /// complete by its manifest is refused, and the link stays.
-    pub async fn activate(&self, slot: &dyn SlotRef) -> Result<Option<String>, Error> {
+    pub async fn activate(&self, slot: &(impl SlotRef + ?Sized)) -> Result<Option<String>, Error> {
         let replaced = self.current()?;
         self.execute(&Self::operation(kind::ACTIVATE, vec![self.flip_step(slot.slot())]), false).await?;
         Ok(replaced)

@@ -27,6 +27,10 @@ pub mod kind {
     pub const ROLLBACK: &str = "rollback";
     /// [`Backend::destroy`](super::Backend::destroy).
     pub const DESTROY: &str = "destroy";
+
+    /// Operations that harm nothing when they failed and another one takes their place: a person may stop a node that did
+    /// not start.
+    pub const MAY_BE_LEFT: [&str; 6] = [PREPARE, PREPARE_VERSION, ACTIVATE, START, STOP, RESTART];
 }
 
 impl Backend {
@@ -57,6 +61,8 @@ impl Backend {
     /// Runs an operation through the engine, or without a journal when there is none. Says whether anything was changed.
     pub(crate) async fn execute(&self, operation: &Operation, supersede: bool) -> Result<bool, Error> {
         let Some(engine) = &self.engine else { return without_journal(operation).await };
+        let left = engine.journal().open().ok().flatten();
+        let supersede = supersede || left.is_some_and(|record| kind::MAY_BE_LEFT.contains(&record.operation.as_str()));
         let mode = flexnode_ops::Mode { supersede, forget: false };
         let report = engine.run_with(operation, self.observer.clone(), mode).await?;
         let changed = report.changed();

@@ -145,7 +145,7 @@ pub fn render_containerd(spec: &UnitSpec) -> Result<Vec<u8>, UnitError> {
     unit.section("Unit")
         .set("Description", "containerd of this Kubernetes node")
         .set("After", "network.target local-fs.target")
-        .comment("Its own back-off is enough; without this ten quick failures would end it for good.")
+        .comment("Its own back-off is enough; without this a few quick failures would end it for good.")
         .set("StartLimitIntervalSec", "0")
         .section("Service")
         .set("Type", "notify")
@@ -178,7 +178,7 @@ pub fn render_kubelet(spec: &UnitSpec) -> Result<Vec<u8>, UnitError> {
         .set("Description", "kubelet of this Kubernetes node")
         .set("After", format_args!("network-online.target {UNIT_CONTAINERD}"))
         .set("Wants", format_args!("network-online.target {UNIT_CONTAINERD}"))
-        .comment("Its own back-off is enough; without this ten quick failures would end it for good.")
+        .comment("Its own back-off is enough; without this a few quick failures would end it for good.")
         .set("StartLimitIntervalSec", "0")
         .section("Service")
         .set("Type", "exec")
@@ -309,3 +309,6 @@ pub fn write_units(fs: &dyn Fs, dir: &Path, spec: &UnitSpec) -> Result<Written, 
     written.file(fs, dir.join(UNIT_KUBELET), &kubelet)?;
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests;

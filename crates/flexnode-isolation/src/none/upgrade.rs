@@ -75,7 +75,7 @@ impl Backend {
     /// the stop or the flip itself fails, the previous version is started again without a flip. The node is briefly down.
     ///
     /// Pods are ended before `before_upgrade_start`, because that hook cleans the host networking that they use.
-    pub async fn upgrade(&self, slot: &dyn SlotRef, wait_ready: Hook) -> Result<(), Error> {
+    pub async fn upgrade(&self, slot: &(impl SlotRef + ?Sized), wait_ready: Hook) -> Result<(), Error> {
         let Some(from) = self.current()? else {
             return Err(LayoutError::NoneActive { path: self.layout.current_link() }.into());
         };
