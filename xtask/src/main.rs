@@ -1,7 +1,9 @@
 //! The project's own commands. Thin: the work is in the crates.
 
+mod bench;
 mod contract;
 mod demo;
+mod dist;
 mod lab;
 mod test;
 
@@ -29,6 +31,10 @@ enum Command {
         #[arg(long)]
         open: bool,
     },
+    /// Build the release: static, stripped, symbols beside it
+    Dist,
+    /// Measure, against a baseline in the same run
+    Bench(bench::Args),
     /// Does all set-up and runs every check and test that this machine can run
     Test(test::Args),
 }
@@ -38,6 +44,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Contract { open } => contract::run(root(), open).map(|()| ExitCode::SUCCESS),
+        Command::Dist => dist::run(root()),
+        Command::Bench(args) => bench::run(root(), &args),
         Command::Test(args) => test::run(root(), &args),
     };
     result.unwrap_or_else(|error| {
