@@ -1,0 +1,330 @@
+//! The steps of a reset, in order.
+
+use super::apply::{apply, chain};
+use super::evidence::{self, EVIDENCE_PATH, Evidence};
+use super::facts::{self, Facts};
+use super::plan::{Kept, Plan, Stage, plan};
+use super::{Left, ResetContext, places};
+use crate::record::RecordStore;
+use crate::service;
+use flexnode_host::cri::{self, SandboxEnd, end_all_sandboxes};
+use flexnode_host::durable::{self, Change};
+use flexnode_host::{FileKind, FsError, HostError, poll};
+use flexnode_isolation::none::{Backend, DEFAULT_BASE, UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_model::record::HostRecord;
+use flexnode_ops::{Operation, Outcome, Recovery, Step, StepContext, StepError};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The operation's name in journal and fail points.
+pub const KIND: &str = "reset";
+
+/// Looking, and small changes to files.
+const SHORT: Duration = Duration::from_mins(1);
+/// The service ends at its next boundary.
+const SERVICE: Duration = Duration::from_mins(12);
+/// kubelet ends in a second; systemd kills it after 90.
+const KUBELET: Duration = Duration::from_mins(2);
+/// For containerd to answer, when it has to be started.
+const RUNTIME: Duration = Duration::from_secs(20);
+/// For all sandboxes together. What remains is killed later.
+const SANDBOXES: Duration = Duration::from_secs(40);
+/// Trees of many gigabytes.
+const LONG: Duration = Duration::from_mins(15);
+/// Added to the deadline of a step that must tell its end rather than be cut off.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// The whole operation. Run it so that it takes the place of whatever has not ended and the journal goes with it.
+pub fn operation(cx: &ResetContext) -> Operation {
+    let mut steps =
+        vec![
+            step(cx, "stop-agent", "stop and remove the agent's service", SERVICE, |cx, _| async move {
+                stop_agent(&cx).await
+            }),
+            step(cx, "stop-kubelet", "stop kubelet", KUBELET, |cx, _| async move { stop_kubelet(&cx).await })
+                .takes_down(),
+            step(cx, "remove-credentials", "remove kubelet's and the agent's credentials", SHORT, |cx, _| async move {
+                remove_credentials(&cx)
+            }),
+            step(cx, "remove-pods", "end and remove the pods", SANDBOXES + RUNTIME * 3, |cx, note| async move {
+                remove_pods(&cx, &note).await
+            }),
+        ];
+    let backend = Backend::new_default(cx.host.clone(), tracing::Span::none());
+    steps.extend(backend.destroy_steps().into_iter().map(|inner| embedded(cx, inner)));
+    for (name, title, stage) in [
+        ("unmount", "unmount what pods and containerd mounted", Stage::Mounts),
+        ("remove-network", "remove links, namespaces and packet filter chains", Stage::Network),
+        ("remove-trees", "remove the node's directories", Stage::Trees),
+        ("restore-settings", "put the host's settings back", Stage::Settings),
+    ] {
+        steps.push(step(cx, name, title, LONG, move |cx, note| async move { run_stage(&cx, stage, &note).await }));
+    }
+    steps.push(step(cx, "check", "look that nothing is left", SHORT, |cx, _| async move { check(&cx).await }));
+    steps.push(step(cx, "remove-record", "remove the record", SHORT, |cx, _| async move { remove_record(&cx) }));
+    Operation { kind: KIND, goal: String::new(), from: None, to: None, steps, recovery: Recovery::Resume }
+}
+
+fn step<F, Fut>(cx: &ResetContext, name: &'static str, title: &str, deadline: Duration, run: F) -> Step
+where
+    F: Fn(ResetContext, StepContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Outcome, StepError>> + Send + 'static,
+{
+    let cx = cx.clone();
+    Step::new(name, title, deadline, move |note| run(cx.clone(), note))
+}
+
+/// A step of the backend whose failure is kept for the end.
+fn embedded(cx: &ResetContext, inner: Step) -> Step {
+    let (cx, deadline) = (cx.clone(), inner.deadline);
+    Step::new(inner.name, inner.title.clone(), deadline + SLACK, move |note| {
+        let (cx, inner) = (cx.clone(), inner.clone());
+        async move {
+            let why = match tokio::time::timeout(deadline, inner.run(note)).await {
+                Ok(Ok(outcome)) => return Ok(outcome),
+                Ok(Err(e)) => chain(&e),
+                Err(_) => format!("it did not end within {} s", deadline.as_secs()),
+            };
+            cx.shared().failed.push(Left { what: inner.title.clone(), why });
+            Ok(Outcome::Unchanged)
+        }
+    })
+}
+
+fn outcome(change: Change, text: impl Into<String>) -> Outcome {
+    if change.made() { Outcome::Changed(text.into()) } else { Outcome::Unchanged }
+}
+
+/// Keeps an error for the end; the change that was made, otherwise.
+fn collect<T>(cx: &ResetContext, what: &str, result: Result<T, impl std::error::Error>) -> Option<T> {
+    result.map_err(|e| cx.shared().failed.push(Left { what: what.to_owned(), why: chain(&e) })).ok()
+}
+
+async fn stop_agent(cx: &ResetContext) -> Result<Outcome, StepError> {
+    let change = collect(cx, "remove the agent's service", service::uninstall(&cx.host, !cx.is_daemon).await);
+    Ok(outcome(change.unwrap_or(Change::None), ""))
+}
+
+/// Stops it and takes it from the next boot. The unit's file goes later, with the others.
+async fn stop_kubelet(cx: &ResetContext) -> Result<Outcome, StepError> {
+    let systemd = cx.host.systemd.as_ref();
+    let state = match systemd.unit(UNIT_KUBELET).await {
+        Ok(state) => state,
+        Err(e) => {
+            collect::<()>(cx, "look at kubelet", Err(e));
+            return Ok(Outcome::Unchanged);
+        }
+    };
+    let runs = state.main_pid != 0 || state.is_active() || state.active == "activating";
+    if runs {
+        collect(cx, "stop kubelet", systemd.stop(UNIT_KUBELET, KUBELET.saturating_sub(SLACK)).await);
+    }
+    if state.enabled == "enabled" {
+        collect(cx, "disable kubelet", systemd.disable(UNIT_KUBELET).await);
+    }
+    Ok(if runs { Outcome::Changed(String::new()) } else { Outcome::Unchanged })
+}
+
+/// They must not survive, whatever else fails: another cluster would find them.
+fn remove_credentials(cx: &ResetContext) -> Result<Outcome, StepError> {
+    let mut change = Change::None;
+    for path in places::CREDENTIALS.iter().map(Path::new) {
+        let removed = real(cx, path).and_then(|path| match path {
+            Some(path) => durable::remove_tree(cx.host.fs.as_ref(), &path),
+            None => Ok(Change::None),
+        });
+        // What stays is found again at the end, with this reason.
+        match removed {
+            Ok(made) => change = change.or(made),
+            Err(e) => cx.shared().reasons.push(Left { what: path.display().to_string(), why: chain(&e) }),
+        }
+    }
+    Ok(outcome(change, ""))
+}
+
+/// The path with its directory's link resolved; `None` when the directory is not there.
+fn real(cx: &ResetContext, path: &Path) -> Result<Option<PathBuf>, FsError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    let fs = cx.host.fs.as_ref();
+    match fs.stat(dir)? {
+        Some(stat) if stat.kind == FileKind::Dir => Ok(Some(fs.canonicalize(dir)?.join(name))),
+        _ => Ok(None),
+    }
+}
+
+/// Through the runtime, so that networks, mounts and snapshots go with the sandboxes. containerd is started for it when
+/// there are sandboxes and it does not run. What it cannot do is killed and removed by later steps.
+async fn remove_pods(cx: &ResetContext, note: &StepContext) -> Result<Outcome, StepError> {
+    let fs = cx.host.fs.as_ref();
+    let Some(found) = collect(cx, "look for the pods' network", evidence::gather(fs, [])) else {
+        return Ok(Outcome::Unchanged);
+    };
+    if let Err(why) = runtime(cx, &found, note).await {
+        if !found.sandboxes.is_empty() {
+            cx.shared().report.notes.push(format!("the pods were not removed through containerd: {why}"));
+        }
+        return Ok(Outcome::Unchanged);
+    }
+    let sandboxes = match cx.cri.list_sandboxes(cri::READ_DEADLINE).await {
+        Ok(sandboxes) => sandboxes,
+        Err(e) => {
+            cx.shared().report.notes.push(format!("containerd did not list the pods: {}", chain(&e)));
+            return Ok(Outcome::Unchanged);
+        }
+    };
+    collect(cx, "look for the pods' network", evidence::gather(fs, sandboxes.into_iter().map(|sandbox| sandbox.id)));
+    match end_all_sandboxes(cx.cri.as_ref(), SandboxEnd::StopAndRemove, SANDBOXES).await {
+        Ok(report) => {
+            for remaining in &report.remaining {
+                let text = format!("the pod {} did not end by itself: {}", remaining.sandbox.pod(), remaining.reason);
+                cx.shared().report.notes.push(text);
+            }
+            let ended = report.ended.len();
+            Ok(if ended == 0 { Outcome::Unchanged } else { Outcome::Changed(format!("{ended} pods")) })
+        }
+        Err(e) => {
+            cx.shared().report.notes.push(format!("containerd did not remove the pods: {}", chain(&e)));
+            Ok(Outcome::Unchanged)
+        }
+    }
+}
+
+/// Sees that containerd answers, or says why not.
+async fn runtime(cx: &ResetContext, found: &Evidence, note: &StepContext) -> Result<(), String> {
+    let systemd = cx.host.systemd.as_ref();
+    let state = systemd.unit(UNIT_CONTAINERD).await.map_err(|e| chain(&e))?;
+    if state.is_active() {
+        return Ok(());
+    }
+    if found.sandboxes.is_empty() || !state.is_loaded() {
+        return Err("it does not run".into());
+    }
+    note.note("starting containerd to remove the pods");
+    systemd.start(UNIT_CONTAINERD, RUNTIME).await.map_err(|e| chain(&e))?;
+    let every = Duration::from_millis(50);
+    let answered = poll(cx.host.clock.as_ref(), every, RUNTIME, || async {
+        Ok::<_, HostError>(cx.cri.version(cri::READ_DEADLINE).await.ok())
+    });
+    match answered.await {
+        Ok(Some(_)) => Ok(()),
+        _ => Err("it was started and did not answer".into()),
+    }
+}
+
+/// The record, when it can be read. Reset goes on without it.
+fn record(cx: &ResetContext) -> Option<HostRecord> {
+    match RecordStore::new(cx.host.fs.clone()).load() {
+        Ok(record) => record,
+        Err(e) => {
+            let note = format!("reset goes on without the record: {}", chain(&e));
+            let mut shared = cx.shared();
+            if !shared.report.notes.contains(&note) {
+                shared.report.notes.push(note);
+            }
+            None
+        }
+    }
+}
+
+async fn look(cx: &ResetContext, network: bool) -> Result<(Facts, Plan), StepError> {
+    let evidence = evidence::load(cx.host.fs.as_ref());
+    let facts = facts::observe(&cx.host, cx.options, record(cx), evidence, network)
+        .await
+        .map_err(|e| StepError::caused("the host cannot be looked at", e))?;
+    let plan = plan(&facts);
+    Ok((facts, plan))
+}
+
+async fn run_stage(cx: &ResetContext, stage: Stage, note: &StepContext) -> Result<Outcome, StepError> {
+    let (_, plan) = match look(cx, stage == Stage::Network).await {
+        Ok(looked) => looked,
+        Err(e) => {
+            collect::<()>(cx, "look at the host", Err(e));
+            return Ok(Outcome::Unchanged);
+        }
+    };
+    let end = cx.host.clock.monotonic() + LONG.saturating_sub(SHORT);
+    let (mut done, mut change) = (0_usize, Change::None);
+    for removal in plan.of(stage) {
+        let what = removal.to_string();
+        if cx.host.clock.monotonic() > end {
+            cx.shared().reasons.push(Left { what, why: "there was no time left for it".into() });
+            continue;
+        }
+        note.note(&what);
+        match apply(&cx.host, removal).await {
+            Ok(made) => {
+                change = change.or(made);
+                done += usize::from(made.made());
+            }
+            Err(e) => cx.shared().reasons.push(Left { what, why: chain(&e) }),
+        }
+    }
+    if stage == Stage::Network {
+        // Told now: at the end it is only looked for again when something had to go.
+        let of_network = |kept: &Kept| !kept.what.starts_with('/') && !kept.what.starts_with("the kernel");
+        let mut shared = cx.shared();
+        shared.network = plan.of(stage).next().is_some();
+        shared.report.kept = plan.kept.iter().filter(|kept| of_network(kept)).cloned().collect();
+    }
+    if stage == Stage::Settings && change.made() {
+        collect(cx, "reload systemd", cx.host.systemd.reload().await);
+    }
+    Ok(outcome(change, format!("{done} things")))
+}
+
+/// Whatever would be removed now is left.
+async fn check(cx: &ResetContext) -> Result<Outcome, StepError> {
+    let network = cx.shared().network;
+    let (facts, plan) = look(cx, network).await?;
+    let base =
+        cx.host.fs.lstat(Path::new(DEFAULT_BASE)).map_err(|e| StepError::caused("the host cannot be looked at", e))?;
+    let mut shared = cx.shared();
+    let mut left: Vec<Left> = plan
+        .removals
+        .iter()
+        .map(|removal| {
+            let what = removal.to_string();
+            let known = shared.reasons.iter().rev().find(|reason| reason.what == what);
+            let why = known.map_or_else(|| "it is there again".to_owned(), |reason| reason.why.clone());
+            Left { what, why }
+        })
+        .collect();
+    if base.is_some() {
+        left.push(Left { what: DEFAULT_BASE.into(), why: "it could not be removed".into() });
+    }
+    left.extend(std::mem::take(&mut shared.failed));
+    for kept in plan.kept {
+        if !shared.report.kept.contains(&kept) {
+            shared.report.kept.push(kept);
+        }
+    }
+    keep_config(&facts, &mut shared.report.kept);
+    shared.report.node_name = facts.record.and_then(|record| record.node_name);
+    shared.report.left.clone_from(&left);
+    if left.is_empty() {
+        return Ok(Outcome::Unchanged);
+    }
+    let lines: Vec<String> = left.iter().map(|left| format!("\n  - {}: {}", left.what, left.why)).collect();
+    Err(StepError::new(format!("{} things are left:{}", left.len(), lines.concat()))
+        .hint("mend what is named, then run `aks-flex-node reset` again: it goes on where it can"))
+}
+
+fn keep_config(facts: &Facts, kept: &mut Vec<Kept>) {
+    let dir = Path::new("/etc/aks-flex-node");
+    let Some(place) = facts.places.get(dir) else { return };
+    for entry in &place.entries {
+        kept.push(Kept::new(dir.join(&entry.name).display().to_string(), "it is yours"));
+    }
+}
+
+fn remove_record(cx: &ResetContext) -> Result<Outcome, StepError> {
+    let fs = cx.host.fs.as_ref();
+    let failed = |e: FsError| StepError::caused("the record cannot be removed", e);
+    let evidence = durable::remove_file(fs, Path::new(EVIDENCE_PATH)).map_err(failed)?;
+    let record = RecordStore::new(cx.host.fs.clone())
+        .remove()
+        .map_err(|e| StepError::caused("the record cannot be removed", e))?;
+    Ok(outcome(evidence.or(record), ""))
+}
