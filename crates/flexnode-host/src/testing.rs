@@ -16,6 +16,7 @@ mod mounts;
 mod network;
 mod processes;
 mod systemd;
+pub mod systemd_suite;
 mod tree;
 
 pub use cgroups::FakeCgroups;

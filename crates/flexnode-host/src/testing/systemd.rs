@@ -244,3 +244,6 @@ impl Systemd for FakeSystemd {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 }
+
+#[cfg(test)]
+mod tests;
