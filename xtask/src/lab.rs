@@ -3,7 +3,10 @@
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use flexnode_lab::packages::Suite;
-use flexnode_lab::{ControlPlane, Host, Lab, artifacts, control_plane, interrupt, kubernetes, lab, prerequisites, run};
+use flexnode_lab::{
+    ControlPlane, Host, Lab, agent_binary, artifacts, control_plane, interrupt, kubernetes, lab, node, prerequisites,
+    run,
+};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -39,7 +42,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Make all that a node is made of, in two versions, and print where it is
+    /// Build the agent and all that a node is made of, in two versions, pack bundles, and print where they are
     Artifacts,
     /// Remove the lab: hosts, control plane, network
     Down,
@@ -108,8 +111,11 @@ fn open() -> Result<Lab> {
 
 fn make_artifacts() -> Result<()> {
     prerequisites::ensure()?;
+    let agent = agent_binary(&[])?;
+    println!("agent: {}", agent.display());
     for (version, suite) in [(kubernetes::OLD, Suite::Trixie), (kubernetes::NEW, Suite::Forky)] {
         println!("{:#?}", artifacts::artifacts(version, suite)?);
+        println!("packed as a bundle: {}", node::bundle(&agent, version, suite)?.display());
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ pub fn prepare(host: &Host, control_plane: &ControlPlane) -> Result<()> {
 pub fn script(host: &Host, artifacts: &Artifacts) -> Result<String> {
     let programs = [&artifacts.kubelet, &artifacts.kubectl, &artifacts.crictl];
     let all = programs.into_iter().chain([&artifacts.containerd_tgz, &artifacts.runc, &artifacts.cni_tgz]);
-    let digests: Vec<String> = all.chain(&artifacts.images).map(digest_line).collect::<Result<_>>()?;
+    let digests: Vec<String> = all.chain(&artifacts.images).map(|path| digest_line(path)).collect::<Result<_>>()?;
     let words = |paths: Vec<&PathBuf>| -> Result<String> {
         Ok(paths.into_iter().map(|path| shared(path)).collect::<Result<Vec<_>>>()?.join(" "))
     };
@@ -166,7 +166,7 @@ fn kubelet_config() -> String {
 }
 
 /// A line for `sha256sum -c`.
-fn digest_line(path: &PathBuf) -> Result<String> {
+fn digest_line(path: &Path) -> Result<String> {
     let digest = snapshot::sha256(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(format!("{digest}  {}", shared(path)?))
 }

@@ -6,13 +6,14 @@ use crate::packages::{Packages, Suite};
 use crate::pki::Authority;
 use crate::poll;
 use crate::process::Process;
-use crate::record::{Ending, Record};
+use crate::record::Record;
 use crate::run::{Input, Output, run, tail};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(100);
 /// The group of the lab's bootstrap tokens.
 const BOOTSTRAPPERS: &str = "system:bootstrappers:lab";
 /// The address that the cluster's DNS service has by convention; nothing answers there.
@@ -239,7 +240,7 @@ impl ControlPlane {
 
     /// Ends a program and waits for it: for tests of what happens without it.
     pub fn stop(&self, program: Program) -> Result<()> {
-        for (name, process, _) in self.record.processes() {
+        for (name, process) in self.record.processes() {
             if name == program.name() {
                 process.end(Some(Duration::from_secs(10)))?;
             }
@@ -262,7 +263,7 @@ impl ControlPlane {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let child = command.spawn().with_context(|| format!("cannot run {}", program.name()))?;
         if let Some(process) = Process::find(child.id().cast_signed()) {
-            self.record.add_process(program.name(), &process, Ending::Polite)?;
+            self.record.add_process(program.name(), &process)?;
         }
         self.children.lock().map_err(|_| anyhow!("a thread panicked while it started a program"))?.push(child);
         if program == Program::ApiServer { self.wait_api_server() } else { Ok(()) }
@@ -271,10 +272,12 @@ impl ControlPlane {
     fn wait_api_server(&self) -> Result<()> {
         let program = Program::ApiServer;
         poll(LIMIT, SOON, "the API server to be ready", || {
-            if !self.record.processes().iter().any(|(name, ..)| name == program.name()) {
+            if !self.record.processes().iter().any(|(name, _)| name == program.name()) {
                 let log = fs::read_to_string(self.log(program)).unwrap_or_default();
                 return Ok(Some(Err(anyhow!("{} ended: {}", program.name(), tail(&log, 1000)))));
             }
+            // Cheap to ask until the port is open: kubectl would take the processor from the one that it waits for.
+            self.lab.in_network(|| TcpStream::connect(self.address()).map(|_| ()))??;
             Ok((self.kubectl(&["get", "--raw", "/readyz"])?.stdout.trim() == "ok").then_some(Ok(())))
         })?
     }
@@ -292,10 +295,11 @@ impl ControlPlane {
             items.push(binding("lab-approve", &format!("{role}:nodeclient"), BOOTSTRAPPERS));
             items.push(binding("lab-renew", &format!("{role}:selfnodeclient"), "system:nodes"));
         }
-        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
-        poll(LIMIT, SOON, "the service account of pods", || {
-            Ok((self.kubectl(&["get", "serviceaccount", "default"])?.code == 0).then_some(()))
-        })
+        // The controller manager makes it too, some seconds later; pods are refused without it.
+        items.push(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"},
+        }));
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
     }
 
     fn make_credentials(&self) -> Result<()> {

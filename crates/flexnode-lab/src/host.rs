@@ -3,7 +3,7 @@
 use crate::control_plane::uuid;
 use crate::lab::{BRIDGE, Lab};
 use crate::process::Process;
-use crate::record::{self, Ending, Record};
+use crate::record::{self, Record};
 use crate::run::{Input, must, run, tail};
 use crate::{base, cache, cgroup, poll};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -104,7 +104,7 @@ impl Host {
     pub fn open(lab: &Lab, name: &str) -> Result<Self> {
         let record = Record::open(&lab.record().part(&format!("host-{name}")))?;
         let number = fs::read_to_string(record.folder.join("number"))?.trim().parse()?;
-        let Some((_, container, _)) = record.processes().pop() else { bail!("host {name} does not run") };
+        let Some((_, container)) = record.processes().pop() else { bail!("host {name} does not run") };
         let leader = leader_of(&container).context("the host's first process does not run")?;
         let (name, lab, groups) = (name.to_owned(), lab.clone(), record.cgroups());
         let options = Options::default();
@@ -219,7 +219,7 @@ impl Host {
             *slot = Some(child);
         }
         let container = container.with_context(|| self.failed("systemd-nspawn ended at once"))?;
-        self.record.add_process("container", &container, Ending::Hard)?;
+        self.record.add_process("container", &container)?;
         let leader = poll(LIMIT, SOON, "the host's first process", || {
             let ended = (!container.alive()).then(|| Err(anyhow!("systemd-nspawn ended")));
             Ok(ended.or_else(|| leader_of(&container).map(Ok)))

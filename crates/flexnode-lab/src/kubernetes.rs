@@ -123,14 +123,15 @@ fn go(folder: &Path) -> Result<Command> {
 
 fn go_mod(module: &str, version: &str) -> String {
     let staging = NEW.replacen("1.", "0.", 1);
-    let replaced: String =
-        STAGING.iter().map(|name| format!("replace k8s.io/{name} => k8s.io/{name} v{staging}\n")).collect();
-    format!("module flexnode.invalid/lab\n\ngo 1.26\n\nrequire {module} v{version}\n\n{replaced}")
+    let replaced: Vec<String> =
+        STAGING.iter().map(|name| format!("replace k8s.io/{name} => k8s.io/{name} v{staging}")).collect();
+    let replaced = replaced.join("\n");
+    format!("module flexnode.invalid/lab\n\ngo 1.26\n\nrequire {module} v{version}\n\n{replaced}\n")
 }
 
 fn tools(packages: &[String]) -> String {
-    let imports: String = packages.iter().map(|package| format!("import _ \"{package}\"\n")).collect();
-    format!("//go:build tools\n\npackage lab\n\n{imports}")
+    let imports: Vec<String> = packages.iter().map(|package| format!("import _ \"{package}\"")).collect();
+    format!("//go:build tools\n\npackage lab\n\n{}\n", imports.join("\n"))
 }
 
 #[cfg(test)]

@@ -13,18 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a program of the control plane may take to end when asked.
-const GRACE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// How a process of a record is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// SIGTERM, and SIGKILL after a while.
-    Polite,
-    /// SIGKILL, its children first: the container of a host.
-    Hard,
-}
 
 /// One record.
 #[derive(Clone, Debug)]
@@ -57,9 +46,10 @@ impl Record {
         self.folder.join("parts").join(name)
     }
 
-    pub fn add_process(&self, name: &str, process: &Process, ending: Ending) -> Result<()> {
-        let ending = if ending == Ending::Hard { "hard" } else { "polite" };
-        self.add("processes", &format!("{name} {} {} {ending}", process.pid, process.start))
+    /// A process that was started just now. When the record is removed it is killed, its children first: nothing that it
+    /// could still write is kept, and a container's first process takes all of the container with it.
+    pub fn add_process(&self, name: &str, process: &Process) -> Result<()> {
+        self.add("processes", &format!("{name} {} {}", process.pid, process.start))
     }
 
     /// A namespace that will be made by `ip netns add`.
@@ -73,13 +63,12 @@ impl Record {
     }
 
     /// The processes that still run, oldest first.
-    pub fn processes(&self) -> Vec<(String, Process, Ending)> {
+    pub fn processes(&self) -> Vec<(String, Process)> {
         let parse = |line: String| {
             let mut fields = line.split(' ');
             let name = fields.next()?.to_owned();
             let process = Process { pid: fields.next()?.parse().ok()?, start: fields.next()?.parse().ok()? };
-            let ending = if fields.next()? == "hard" { Ending::Hard } else { Ending::Polite };
-            process.alive().then_some((name, process, ending))
+            process.alive().then_some((name, process))
         };
         if self.same_boot() { self.lines("processes").into_iter().filter_map(parse).collect() } else { Vec::new() }
     }
@@ -126,10 +115,9 @@ impl Record {
 
     fn end_processes(&self) -> Vec<anyhow::Error> {
         let mut errors = Vec::new();
-        for (name, process, ending) in self.processes().into_iter().rev() {
-            let children = if ending == Ending::Hard { process.children() } else { Vec::new() };
-            let grace = (ending == Ending::Polite).then_some(GRACE);
-            let ended = children.iter().try_for_each(|child| child.end(None)).and_then(|()| process.end(grace));
+        for (name, process) in self.processes().into_iter().rev() {
+            let ended =
+                process.children().iter().try_for_each(|child| child.end(None)).and_then(|()| process.end(None));
             errors.extend(ended.with_context(|| format!("{name} does not end")).err());
         }
         for group in self.cgroups() {

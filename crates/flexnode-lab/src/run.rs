@@ -289,7 +289,7 @@ mod tests {
     fn pieces_come_as_they_are_written() {
         let mut seen = Vec::new();
         run_with(&mut sh("echo one; echo two >&2"), Input::Empty, LIMIT, |stream, piece| {
-            seen.push((stream, piece.to_vec()))
+            seen.push((stream, piece.to_vec()));
         })
         .unwrap();
         assert!(seen.contains(&(Stream::Stdout, b"one\n".to_vec())));

@@ -1,5 +1,7 @@
 //! The lab brings up what it says, and leaves nothing.
 
+#![expect(clippy::unwrap_used, reason = "these are tests; the lint knows only functions that are marked as such")]
+
 use flexnode_lab::process::Process;
 use flexnode_lab::run::Stream;
 use flexnode_lab::{ControlPlane, Host, Lab, control_plane, lab, poll, snapshot};
@@ -116,7 +118,7 @@ fn commands_stream_and_can_be_killed() {
     let host = Host::new(&lab, "host").unwrap();
     let mut seen = Vec::new();
     let output = host.exec_streaming(&["sh", "-c", "echo out; echo err >&2; exit 7"], |stream, bytes| {
-        seen.push((stream, bytes.to_vec()))
+        seen.push((stream, bytes.to_vec()));
     });
     assert_eq!(output.unwrap().code, 7);
     assert!(seen.contains(&(Stream::Stderr, b"err\n".to_vec())));
