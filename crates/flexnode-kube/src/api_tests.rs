@@ -62,9 +62,16 @@ async fn problems_keep_their_kind_through_the_library() {
     assert!(problem.is_silence() && !problem.is_identity());
 
     let dir = tempfile::tempdir().unwrap();
-    let nowhere = Names::from_files(dir.path().join("hosts"), dir.path().join("resolv.conf"), 53);
-    let problem = version(&client("https://a..b:1", &ca.pem, &token("a.b"), &nowhere).unwrap()).await.unwrap_err();
-    assert!(matches!(problem, ApiProblem::Name(NameError::Invalid { .. })), "{problem:?}");
+    // Nobody answers on this DNS port.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    drop(socket);
+    std::fs::write(dir.path().join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
+    let nowhere = Names::from_files(dir.path().join("hosts"), dir.path().join("resolv.conf"), port);
+    let lost = client("https://api.lab.test:1", &ca.pem, &token("a.b"), &nowhere).unwrap();
+    let problem = version(&lost).await.unwrap_err();
+    assert!(matches!(problem, ApiProblem::Name(NameError::NoAnswer { .. })), "{problem:?}");
+    assert!(problem.is_silence());
 }
 
 #[tokio::test]

@@ -132,4 +132,4 @@ fn is_for(request: &CertificateSigningRequest, node: &str) -> bool {
 
 #[cfg(test)]
 #[path = "csr_tests.rs"]
-mod tests;
+pub(crate) mod tests;

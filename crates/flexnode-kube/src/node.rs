@@ -222,4 +222,4 @@ fn taint(taint: &Taint) -> String {
 
 #[cfg(test)]
 #[path = "node_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -60,7 +60,7 @@ struct Watching<'a> {
 
 impl<'a> Watching<'a> {
     fn new(wait: &'a WaitReady) -> Self {
-        Self { wait, network_since: None, last: None, why: "nothing was heard of the Node".into() }
+        Self { wait, network_since: None, last: None, why: String::new() }
     }
 
     /// A view of the Node: an outcome, or a change of what is waited for.
@@ -86,7 +86,8 @@ impl<'a> Watching<'a> {
     }
 
     fn timed_out(self) -> ReadyOutcome {
-        ReadyOutcome::TimedOut { last: self.last.map(Box::new), why: self.why }
+        let why = if self.why.is_empty() { "nothing was heard of the Node".into() } else { self.why };
+        ReadyOutcome::TimedOut { last: self.last.map(Box::new), why }
     }
 }
 

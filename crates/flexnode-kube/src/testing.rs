@@ -177,3 +177,29 @@ async fn respond(
         Reply::Hang => std::future::pending().await,
     }
 }
+
+/// A client whose requests are answered by `answer`: it gets `METHOD /path?query`, and gives status and JSON.
+pub fn mock(answer: impl Fn(&str) -> (u16, serde_json::Value) + Send + Sync + 'static) -> kube::client::Client {
+    mock_streaming(move |line| {
+        let (status, body) = answer(line);
+        (status, vec![body], false)
+    })
+}
+
+/// As [`mock`], with a body of several lines that stays open at its end when the third value says so: a watch.
+pub fn mock_streaming(
+    answer: impl Fn(&str) -> (u16, Vec<serde_json::Value>, bool) + Send + Sync + 'static,
+) -> kube::client::Client {
+    use futures_util::StreamExt as _;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let path = request.uri().path_and_query().map_or("", |p| p.as_str());
+        let (status, lines, open) = answer(&format!("{} {path}", request.method()));
+        let frames = lines.into_iter().map(|line| Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n")))));
+        let end = if open { futures_util::stream::pending().boxed() } else { futures_util::stream::empty().boxed() };
+        let body = StreamBody::new(futures_util::stream::iter(frames).chain(end));
+        async move { Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap()) }
+    });
+    kube::client::Client::new(service, "default")
+}

@@ -141,7 +141,13 @@ impl NodeStatus {
     /// Reads a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, crate::DocumentError> {
         let kind = "node status";
-        crate::document::from_value(crate::document::parse(bytes, kind)?, kind)
+        let value = crate::document::parse(bytes, kind)?;
+        // serde would take a list for the fields in their order.
+        if !value.is_object() {
+            let source = serde::de::Error::custom("it is no object");
+            return Err(crate::DocumentError::Shape { kind, at: ".".into(), source });
+        }
+        crate::document::from_value(value, kind)
     }
 
     /// The bytes of the file: two spaces of indent, and no newline at the end, as the original writes it.
@@ -221,5 +227,11 @@ mod tests {
         let status = NodeStatus::decode(br#"{"lastUpdated": "2026-11-29T10:00:00.123456789+02:00"}"#).unwrap();
         assert_eq!(status.last_updated.unwrap().to_string(), "2026-11-29T08:00:00.123456789Z");
         assert!(NodeStatus::decode(br#"{"lastUpdated": "yesterday"}"#).is_err());
+    }
+
+    #[test]
+    fn a_list_is_no_snapshot() {
+        assert!(NodeStatus::decode(b"[]").is_err());
+        assert!(NodeStatus::decode(b"null").is_err());
     }
 }

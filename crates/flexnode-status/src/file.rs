@@ -99,6 +99,8 @@ pub fn update_status_file(
         Err(e) => return Err(e),
     };
     let status = change(now.as_ref().map(|file| &file.status));
+    // What a writer left that was killed: nobody else writes here now.
+    durable::sweep(&fs, dir)?;
     let file = StatusFile { status, others: now.map(|file| file.others).unwrap_or_default() };
     Ok(durable::write(&fs, path, &file.encode(), MODE)?)
 }
@@ -271,7 +273,7 @@ fn lock(path: &Path) -> Result<OwnedFd, StatusFileError> {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(StatusFileError::Locked { path: lock }),
             Err(e) => return Err(failed("lock", e)),
         }
-        pause = (pause * 2).min(Duration::from_millis(20));
+        pause = (pause * 2).min(Duration::from_millis(4));
     }
 }
 

@@ -14,6 +14,8 @@ mod place;
 pub mod render;
 pub mod report;
 pub mod slots;
+#[cfg(test)]
+mod testing;
 
 pub use bootstrap::{BootstrapReason, bootstrap_reason};
 pub use collector::{Collector, CollectorConfig};

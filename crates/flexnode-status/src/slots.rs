@@ -144,4 +144,4 @@ impl Slots for FsSlots {
 
 #[cfg(test)]
 #[path = "slots_tests.rs"]
-mod tests;
+pub(crate) mod tests;
