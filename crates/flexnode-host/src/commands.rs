@@ -76,14 +76,16 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What a person is told of a failure: the end of standard error, else how it exited.
+    /// What a person is told of a failure: the end of standard error in one line, else how it exited.
     pub fn reason(&self) -> String {
         let stderr = String::from_utf8_lossy(&self.stderr);
-        let last: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        match (last.last(), self.code) {
-            (Some(line), _) => line.chars().take(300).collect(),
-            (None, Some(code)) => format!("exit code {code}"),
-            (None, None) => "ended by a signal".to_owned(),
+        // Some tools underline the place with carets.
+        let says = |line: &&str| line.chars().any(char::is_alphanumeric);
+        let text = stderr.lines().map(str::trim).filter(says).collect::<Vec<_>>().join("; ");
+        match self.code {
+            _ if !text.is_empty() => text.chars().skip(text.chars().count().saturating_sub(300)).collect(),
+            Some(code) => format!("exit code {code}"),
+            None => "ended by a signal".to_owned(),
         }
     }
 

@@ -1,11 +1,12 @@
 //! PID 1 over D-Bus (org.freedesktop.systemd1(5)).
 
 mod bus;
+mod private;
 mod properties;
 
 use crate::{Command, Commands, HostError, Systemd, UnitState};
 use async_trait::async_trait;
-use bus::{Bus, ManagerProxy, Trouble};
+use bus::{Bus, JobEnd, ManagerProxy, Trouble};
 use futures_util::StreamExt;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -110,13 +111,13 @@ impl RealSystemd {
         };
         loop {
             let next = timeout_at(end.min(Instant::now() + ASK), ends.next()).await;
-            if let Ok(Some(signal)) = &next
-                && let Ok(ended) = signal.args()
-                && *ended.job() == path
+            if let Ok(Some(Ok(signal))) = &next
+                && let Ok(ended) = JobEnd::read(signal)
+                && ended.job == path
             {
-                return self.judge(job, unit, Some(ended.result())).await;
+                return self.judge(job, unit, Some(&ended.result)).await;
             }
-            if matches!(next, Err(_) | Ok(None)) {
+            if matches!(next, Err(_) | Ok(None | Some(Err(_)))) {
                 // No signal: it may be lost with the connection, so the unit itself is asked.
                 if self.job_of(unit, &what).await? != Some(path.clone()) {
                     return self.judge(job, unit, None).await;

@@ -217,7 +217,7 @@ async fn rules_and_chains_come_and_go_and_others_stay() {
     let mut restore = Command::new("iptables-restore", ["--noflush"]).input(setup);
     host.commands.run(&restore).await.unwrap().ok(&restore).unwrap();
     restore = Command::new("nft", ["-f", "-"]);
-    restore.stdin = b"table inet flextest { chain c { counter comment \"pod one\" } }".to_vec();
+    restore.stdin = b"table inet flextest {\n chain c {\n counter comment \"pod one\"\n }\n}\n".to_vec();
     host.commands.run(&restore).await.unwrap().ok(&restore).unwrap();
 
     let of = |rules: Vec<(String, String)>, table: &str| -> Vec<String> {

@@ -1,16 +1,13 @@
 //! The connection to PID 1.
 
+use super::private;
 use std::collections::HashMap;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tokio::time::timeout;
 use zbus::conn::Builder;
 use zbus::fdo::PropertiesProxy;
 use zbus::names::InterfaceName;
-use zbus::{Connection, OwnedObjectPath, OwnedVariant};
-
-/// PID 1's own socket, for root only. It is there when no bus is.
-const PRIVATE_SOCKET: &str = "/run/systemd/private";
+use zbus::{Connection, MatchRule, MessageStream, OwnedObjectPath, OwnedVariant};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -50,9 +47,21 @@ pub(super) trait Manager {
     fn disable_unit_files(&self, files: &[&str], runtime: bool) -> zbus::Result<Vec<FileChange>>;
     fn list_units_by_patterns(&self, states: &[&str], patterns: &[&str]) -> zbus::Result<Vec<ListedUnit>>;
     fn list_unit_files_by_patterns(&self, states: &[&str], patterns: &[&str]) -> zbus::Result<Vec<(String, String)>>;
+}
 
-    #[zbus(signal)]
-    fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: &str, result: &str) -> zbus::Result<()>;
+/// A job that has ended.
+pub(super) struct JobEnd {
+    pub(super) job: OwnedObjectPath,
+    pub(super) result: String,
+}
+
+impl JobEnd {
+    /// Reads the signal JobRemoved: number, path, unit, result.
+    pub(super) fn read(signal: &zbus::Message) -> zbus::Result<Self> {
+        let body = signal.body();
+        let (_, job, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
+        Ok(Self { job, result })
+    }
 }
 
 /// Why a call did not give an answer.
@@ -110,14 +119,11 @@ impl Bus {
             Ok(Err(e)) => e.to_string(),
             Err(_) => "the system bus does not answer".to_owned(),
         };
-        let direct = async {
-            let stream = UnixStream::connect(PRIVATE_SOCKET)?;
-            Self::on(Builder::unix_stream(stream).p2p().method_timeout(ANSWER).build().await?).await
-        };
+        let direct = async { Self::on(private::connect(ANSWER).await?).await };
         match timeout(CONNECT, direct).await {
             Ok(Ok(bus)) => Ok(bus),
-            Ok(Err(e)) => Err(Trouble::Broken(format!("system bus: {over_bus}; {PRIVATE_SOCKET}: {e}"))),
-            Err(_) => Err(Trouble::Broken(format!("system bus: {over_bus}; {PRIVATE_SOCKET} does not answer"))),
+            Ok(Err(e)) => Err(Trouble::Broken(format!("system bus: {over_bus}; {}: {e}", private::PATH))),
+            Err(_) => Err(Trouble::Broken(format!("system bus: {over_bus}; {} does not answer", private::PATH))),
         }
     }
 
@@ -133,9 +139,17 @@ impl Bus {
         self.connection.is_closed()
     }
 
-    /// The ends of jobs, from now on.
-    pub(super) async fn job_ends(self) -> zbus::Result<JobRemovedStream> {
-        self.manager.receive_job_removed().await
+    /// The ends of jobs, from now on. Not through the proxy: that asks the bus who owns the name, and there may be no bus.
+    pub(super) async fn job_ends(self) -> zbus::Result<MessageStream> {
+        let mut rule = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .path("/org/freedesktop/systemd1")
+            .interface("org.freedesktop.systemd1.Manager")
+            .member("JobRemoved");
+        if self.connection.is_bus() {
+            rule = rule.sender(SERVICE);
+        }
+        MessageStream::for_match_rule(rule.build()?, &self.connection, None).await
     }
 
     async fn properties(&self, unit: &str, interface: &'static str) -> zbus::Result<Properties> {

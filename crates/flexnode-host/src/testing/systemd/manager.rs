@@ -30,6 +30,8 @@ pub(super) struct Manager {
     cgroups: Arc<FakeCgroups>,
     clock: Arc<FakeClock>,
     units: BTreeMap<String, Unit>,
+    /// Links of `[Install]` changed since the last reload; systemd then asks for one at every unit.
+    links_outdated: bool,
     pub(super) lenient: bool,
     pub(super) journals: BTreeMap<String, Vec<String>>,
 }
@@ -46,7 +48,7 @@ impl Manager {
         clock: Arc<FakeClock>,
     ) -> Self {
         let (units, journals) = (BTreeMap::new(), BTreeMap::new());
-        Self { fs, processes, cgroups, clock, units, lenient: false, journals }
+        Self { fs, processes, cgroups, clock, units, links_outdated: false, lenient: false, journals }
     }
 
     fn read(&self, name: &str) -> Source {
@@ -89,7 +91,7 @@ impl Manager {
         let settings = &unit.settings;
         UnitState {
             load: load.to_owned(),
-            need_reload: unit.source != disk,
+            need_reload: self.links_outdated || unit.source != disk,
             fragment: unit.source.fragment.map(|(path, _)| path).unwrap_or_default(),
             drop_ins: unit.source.drop_ins.into_iter().map(|(path, _)| path).collect(),
             enabled,
@@ -271,6 +273,7 @@ impl Manager {
     }
 
     pub(super) fn reload(&mut self) {
+        self.links_outdated = false;
         for (name, unit) in &mut self.units {
             unit.source = Source::read(self.fs.as_ref(), name);
             unit.settings = unit.source.parse(name);
@@ -335,6 +338,7 @@ impl Manager {
         for link in self.install_links(name).into_iter().filter(|link| !self.fs.exists(link)) {
             crate::durable::ensure_dir(self.fs.as_ref(), link.parent().unwrap_or(Path::new("/")), 0o755)?;
             self.fs.symlink(&fragment, &link)?;
+            self.links_outdated = true;
         }
         Ok(())
     }
@@ -348,6 +352,7 @@ impl Manager {
                 entry.name.to_string_lossy().ends_with(".wants") || entry.name.to_string_lossy().ends_with(".requires");
             if is_dependency && self.fs.lstat(&link)?.is_some_and(|stat| stat.kind == FileKind::Link) {
                 self.fs.unlink(&link)?;
+                self.links_outdated = true;
                 if self.fs.read_dir(&dir)?.is_empty() {
                     self.fs.rmdir(&dir)?;
                 }
@@ -367,6 +372,7 @@ impl Manager {
             self.processes.kill(pid);
         }
         self.units.clear();
+        self.links_outdated = false;
         let mut enabled = BTreeSet::new();
         for target in ["multi-user.target", "sysinit.target", "basic.target", "default.target"] {
             for kind in ["wants", "requires"] {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The directories of unit files; an earlier one goes before a later one.
-pub(super) const UNIT_DIRS: [&str; 5] = [
+pub(super) const UNIT_DIRS: [&str; 6] = [
     "/etc/systemd/system",
     "/run/systemd/system",
+    "/run/systemd/generator",
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
