@@ -1,3 +1,7 @@
-//! The command line.
+//! The agent's program; see the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    aks_flex_node::run(std::env::args_os(), aks_flex_node::Env::of_process())
+}
