@@ -59,7 +59,7 @@ pub const USED_PATHS: &[&str] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// It makes no sense.
-    #[error("the record {} cannot be read; reset goes on without it", path.display())]
+    #[error("the record {} cannot be read", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

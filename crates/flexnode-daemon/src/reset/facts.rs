@@ -41,7 +41,7 @@ pub struct Facts {
     pub record: Option<HostRecord>,
     /// Every directory of [`places::PLACES`].
     pub places: BTreeMap<PathBuf, Place>,
-    /// Whether each file of [`places::FILES`], and the agent's program, is there.
+    /// What is there of [`places::FILES`], the agent's program and CNI's files about the pods.
     pub files: BTreeMap<PathBuf, FileKind>,
     /// R, the directory below which the agent is installed, with links resolved.
     pub host_root: PathBuf,
@@ -107,7 +107,8 @@ pub async fn observe(
         facts.places.insert(place.path.into(), look(fs, Path::new(place.path))?);
     }
     let program = host_root.join("bin").join(agent_binary::PROGRAM);
-    for file in places::FILES.iter().map(PathBuf::from).chain([program, host_root.join(places::AGENT_SLOTS)]) {
+    let single = places::FILES.iter().map(PathBuf::from).chain([program, host_root.join(places::AGENT_SLOTS)]);
+    for file in single.chain(facts.evidence.files.clone()) {
         if let Some(stat) = fs.lstat(&file)? {
             facts.files.insert(file, stat.kind);
         }

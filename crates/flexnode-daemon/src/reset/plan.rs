@@ -9,6 +9,9 @@ use flexnode_host::FileKind;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// What CNI keeps.
+const CNI: &str = "/var/lib/cni";
+
 /// One thing to do. Each is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -176,10 +179,8 @@ fn trees(facts: &Facts, plan: &mut Plan) {
             push_tree(facts, plan, file.to_path_buf());
         }
     }
-    for file in &facts.evidence.files {
-        let network = file.parent();
-        let listed = facts.places.get(Path::new("/var/lib/cni")).is_some_and(|place| !place.entries.is_empty());
-        if listed && network.is_some() && !goes_whole(facts, Path::new("/var/lib/cni")) {
+    for file in facts.evidence.files.iter().filter(|file| facts.files.contains_key(*file)) {
+        if file.starts_with(CNI) && !goes_whole(facts, Path::new(CNI)) {
             push_tree(facts, plan, file.clone());
         }
     }

@@ -1,0 +1,175 @@
+//! Links, namespaces and chains.
+
+use super::plan::{facts, record};
+use crate::reset::facts::Facts;
+use crate::reset::plan::{Plan, Stage, plan};
+use flexnode_model::record::ChainBefore;
+
+const NS: &str = "cni-0f4b6c1e-9a3d-4a57-8b0e-5d2f7c6e1a90";
+const NS2: &str = "cni-1f4b6c1e-9a3d-4a57-8b0e-5d2f7c6e1a90";
+const ID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const OTHER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+fn removed(plan: &Plan) -> Vec<String> {
+    plan.of(Stage::Network).map(ToString::to_string).collect()
+}
+
+fn kept(plan: &Plan) -> Vec<&str> {
+    plan.kept.iter().map(|kept| kept.what.as_str()).collect()
+}
+
+fn rules(facts: &mut Facts, table: &str, rules: &[&str]) {
+    facts.rules.extend(rules.iter().map(|rule| (table.to_owned(), (*rule).to_owned())));
+}
+
+fn names(names: &[&str]) -> std::collections::BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_was_there_before_stays_and_what_came_with_the_node_goes() {
+    let mut record = record(&[]);
+    let existed = record.existed.as_mut().unwrap();
+    existed.links = names(&["lo", "eth0", "cni0"]);
+    existed.namespaces = names(&[NS2]);
+    let mut facts = facts(Some(record));
+    facts.links = names(&["lo", "eth0", "cni0", "cbr0", "flannel.1", "br-mine", "veth1", "veth2"]);
+    facts.namespaces = names(&[NS, NS2, "netns-other", "cni-x"]);
+    facts.evidence.links = names(&["veth1", "cni0"]);
+    facts.evidence.bridges = names(&["br-mine"]);
+    let plan = plan(&facts);
+    assert_eq!(
+        removed(&plan),
+        [
+            format!("the network namespace {NS}"),
+            "the network link br-mine".into(),
+            "the network link cbr0".into(),
+            "the network link flannel.1".into(),
+            "the network link veth1".into()
+        ]
+    );
+    assert_eq!(kept(&plan), ["the network link cni0"]);
+}
+
+#[test]
+fn without_a_record_only_what_is_known_of_the_pods_goes_and_the_rest_is_told() {
+    let mut facts = facts(None);
+    facts.links = names(&["cni0", "veth1", "vxlan0", "eth0"]);
+    facts.namespaces = names(&[NS, NS2]);
+    facts.evidence.links = names(&["veth1"]);
+    facts.evidence.namespaces = names(&[NS]);
+    rules(&mut facts, "ipv4/filter", &[":KUBE-FIREWALL - [0:0]", "-A INPUT -j KUBE-FIREWALL"]);
+    let plan = plan(&facts);
+    assert_eq!(removed(&plan), [format!("the network namespace {NS}"), "the network link veth1".into()]);
+    assert_eq!(
+        kept(&plan),
+        [
+            format!("the network namespace {NS2}").as_str(),
+            "the network link cni0",
+            "the network link vxlan0",
+            "the chain KUBE-FIREWALL in ipv4/filter"
+        ]
+    );
+}
+
+#[test]
+fn a_bridge_that_other_containers_use_stays() {
+    for record in [None, Some(record(&[]))] {
+        let mut facts = facts(record);
+        facts.links = names(&["cni0"]);
+        facts.evidence.links = names(&["cni0"]);
+        facts.evidence.foreign_links = names(&["cni0"]);
+        let plan = plan(&facts);
+        assert_eq!(removed(&plan), [""; 0]);
+        assert_eq!(plan.kept[0].why, "containers of another program use it");
+    }
+}
+
+#[test]
+fn chains_go_with_the_rules_that_lead_to_them_and_in_an_order_that_the_kernel_takes() {
+    let mut facts = facts(Some(record(&[])));
+    rules(
+        &mut facts,
+        "ipv4/nat",
+        &[
+            ":PREROUTING ACCEPT [0:0]",
+            ":KUBE-A - [0:0]",
+            ":KUBE-B - [0:0]",
+            "-A PREROUTING -j KUBE-B",
+            "-A PREROUTING -j MINE",
+            "-A KUBE-B -j KUBE-A",
+            "-A MINE -j RETURN",
+        ],
+    );
+    assert_eq!(
+        removed(&plan(&facts)),
+        [
+            "the rule -A PREROUTING -j KUBE-B in ipv4/nat",
+            "the chain KUBE-B in ipv4/nat",
+            "the chain KUBE-A in ipv4/nat"
+        ]
+    );
+}
+
+/// What the CNI plugins bridge and portmap make for a container.
+fn container(facts: &mut Facts, chain: &str, id: &str) {
+    let masquerade = format!(
+        "-A POSTROUTING -s 10.1.0.5/32 -m comment --comment \"name: \\\"n\\\" id: \\\"{id}\\\"\" -j CNI-{chain}"
+    );
+    let accept =
+        format!("-A CNI-{chain} -d 10.1.0.0/24 -m comment --comment \"name: \\\"n\\\" id: \\\"{id}\\\"\" -j ACCEPT");
+    let dnat = format!(
+        "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"n\\\" id: \\\"{id}\\\"\" -j CNI-DN-{chain}"
+    );
+    rules(facts, "ipv4/nat", &[&masquerade, &accept, &dnat]);
+    let to = format!("-A CNI-DN-{chain} -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.5:80");
+    rules(facts, "ipv4/nat", &[&format!(":CNI-{chain} - [0:0]"), &format!(":CNI-DN-{chain} - [0:0]"), &to]);
+}
+
+const HOSTPORT: &[&str] = &[
+    ":CNI-HOSTPORT-DNAT - [0:0]",
+    ":CNI-HOSTPORT-MASQ - [0:0]",
+    "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+    "-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE",
+];
+
+#[test]
+fn chains_of_containers_are_told_apart_by_the_container() {
+    let mut facts = facts(Some(record(&[])));
+    facts.evidence.sandboxes = names(&[ID]);
+    rules(&mut facts, "ipv4/nat", HOSTPORT);
+    container(&mut facts, "ours", ID);
+    let all = plan(&facts);
+    assert_eq!(
+        all.removals.iter().filter(|r| r.to_string().starts_with("the chain CNI-")).count(),
+        4,
+        "{:#?}",
+        removed(&all)
+    );
+    assert_eq!(kept(&all), [""; 0]);
+    container(&mut facts, "theirs", OTHER);
+    let some = plan(&facts);
+    let removed = removed(&some);
+    assert!(
+        removed.iter().all(|what| !what.contains("theirs") && !what.contains("chain CNI-HOSTPORT-DNAT")),
+        "{removed:#?}"
+    );
+    assert!(removed.contains(&"the chain CNI-ours in ipv4/nat".to_owned()), "{removed:#?}");
+    assert!(removed.contains(&"the chain CNI-DN-ours in ipv4/nat".to_owned()), "{removed:#?}");
+    assert!(
+        removed.iter().any(|what| what.starts_with("the rule -A CNI-HOSTPORT-DNAT") && what.contains("CNI-DN-ours"))
+    );
+    assert!(kept(&some).contains(&"the chain CNI-theirs in ipv4/nat"));
+}
+
+#[test]
+fn chains_that_were_there_before_stay() {
+    let mut record = record(&[]);
+    let chain = |chain: &str| ChainBefore { table: "ipv4/nat".into(), chain: chain.into() };
+    record.existed.as_mut().unwrap().chains = ["CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-MASQ", "KUBE-X"].map(chain).into();
+    let mut facts = facts(Some(record));
+    rules(&mut facts, "ipv4/nat", HOSTPORT);
+    rules(&mut facts, "ipv4/nat", &[":KUBE-X - [0:0]", "-A PREROUTING -j KUBE-X"]);
+    rules(&mut facts, "ipv6/nat", &[":KUBE-X - [0:0]"]);
+    assert_eq!(removed(&plan(&facts)), ["the chain KUBE-X in ipv6/nat"]);
+}
