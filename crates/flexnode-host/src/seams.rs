@@ -118,7 +118,8 @@ pub trait Systemd: Send + Sync + Debug {
     async fn stop(&self, unit: &str, deadline: Duration) -> Result<(), HostError>;
     /// Restarts (starts when it was not active) and waits for the job.
     async fn restart(&self, unit: &str, deadline: Duration) -> Result<(), HostError>;
-    /// Enables by the links of `[Install]`; does nothing when it is enabled. Does not reload.
+    /// Enables by the links of `[Install]`; does nothing when it is enabled. Does not reload; until the next reload systemd
+    /// says of every unit that it needs one.
     async fn enable(&self, unit: &str) -> Result<(), HostError>;
     /// Removes the links of `[Install]`; a unit that does not exist counts as disabled. Does not reload.
     async fn disable(&self, unit: &str) -> Result<(), HostError>;
@@ -372,6 +373,6 @@ where
         if now >= end {
             return Ok(None);
         }
-        clock.sleep(every.min(end - now)).await;
+        clock.sleep(every.min(end.saturating_sub(now))).await;
     }
 }

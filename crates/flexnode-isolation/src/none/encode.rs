@@ -55,7 +55,8 @@ impl Word {
 /// A command as it stands behind `ExecStart=`.
 ///
 /// The first word is the program's absolute path. `$` is refused in it: systemd does not expand variables there, but
-/// unescapes `$$` in the argument vector only, so that no spelling is right for both.
+/// unescapes `$$` in the argument vector only, so that no spelling is right for both. Quotes and backslashes are refused
+/// because systemd itself takes no program with them.
 pub fn command_line(words: &[Word]) -> Result<String, EncodeError> {
     let Some((Word::Literal(program), arguments)) = words.split_first() else {
         return Err(refuse("", "a command needs a program"));
@@ -63,8 +64,8 @@ pub fn command_line(words: &[Word]) -> Result<String, EncodeError> {
     if !program.starts_with('/') {
         return Err(refuse(program, "the program's path is not absolute"));
     }
-    if program.contains('$') {
-        return Err(refuse(program, "the program's path has a $"));
+    if program.contains(['$', '"', '\'', '\\']) {
+        return Err(refuse(program, "the program's path has a dollar sign, a quote or a backslash"));
     }
     let mut line = argument(program)?;
     for word in arguments {
@@ -241,7 +242,9 @@ mod tests {
         assert_eq!(line, r#""/bin/a b" "c d" $ARGS"#);
         assert!(command_line_of::<&str>(&[]).is_err());
         assert!(command_line_of(&["kubelet"]).is_err());
-        assert!(command_line_of(&["/opt/$X/kubelet"]).is_err());
+        for program in ["/opt/$X/kubelet", "/opt/\"a\"/kubelet", "/opt/it's", r"/opt/a\b"] {
+            assert!(command_line_of(&[program]).is_err(), "{program}");
+        }
         assert!(command_line(&[Word::Variable("PROGRAM")]).is_err());
     }
 

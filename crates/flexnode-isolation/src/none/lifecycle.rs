@@ -74,6 +74,9 @@ impl Backend {
                     changed = true;
                 }
             }
+            if changed {
+                b.system.systemd.reload().await?;
+            }
             Ok(changed_if(changed, ""))
         })]
     }
@@ -89,7 +92,6 @@ impl Backend {
                 let gate = gate.clone();
                 async move {
                     b.reload_if_needed(unit).await?;
-                    b.enable(unit).await?;
                     b.system.systemd.restart(unit, STOP + START).await.map_err(|e| not_started(unit, e.into()))?;
                     b.check_started(unit, &b.units).await?;
                     gate.call(cx).await?;
@@ -119,7 +121,11 @@ impl Backend {
 
     /// What comes before any unit is touched: the links of the configuration, and the hook.
     fn before_steps(&self, which: &Which) -> Vec<Step> {
-        let which = which.clone();
+        let (which, enabled) = (which.clone(), which.clone());
+        let enable = self.step("enable-units", "enable the units", FILES, move |b, _| {
+            let which = enabled.clone();
+            async move { b.enable_units(&b.spec_of(&which)?).await }
+        });
         let links =
             self.step("check-node", "check the active version and the configuration links", FILES, move |b, _| {
                 let which = which.clone();
@@ -134,7 +140,33 @@ impl Backend {
             });
         let mut steps = vec![links];
         steps.extend(self.hook_step("before-start", "prepare the host for the start", &self.before_start));
+        steps.push(enable);
         steps
+    }
+
+    /// Enables the units for the boot, and lets systemd read what is on disk: nothing is started while it has not.
+    ///
+    /// It is done for all units before the first one starts, because changed links make systemd ask for a reload at every
+    /// unit, and one is enough.
+    async fn enable_units(&self, spec: &UnitSpec) -> Result<Outcome, Error> {
+        let systemd = &self.system.systemd;
+        let (mut enabled, mut reload) = (false, false);
+        for unit in Self::stack(spec) {
+            let state = systemd.unit(unit).await?;
+            if state.load == "masked" {
+                let masked = StepError::new(format!("{unit} is masked"));
+                return Err(masked.hint(format!("systemctl unmask {unit}")).into());
+            }
+            reload |= state.need_reload;
+            if state.enabled != "enabled" {
+                systemd.enable(unit).await?;
+                enabled = true;
+            }
+        }
+        if enabled || reload {
+            systemd.reload().await?;
+        }
+        Ok(changed_if(enabled, ""))
     }
 
     /// A step for a hook, if it is set.
@@ -178,7 +210,7 @@ impl Backend {
         }
     }
 
-    /// Enables and starts one unit, compares what runs with what was meant, then waits for its gate.
+    /// Starts one unit, compares what runs with what was meant, then waits for its gate.
     async fn start_unit(
         &self,
         unit: &'static str,
@@ -192,7 +224,6 @@ impl Backend {
         }
         let systemd = &self.system.systemd;
         self.reload_if_needed(unit).await?;
-        let enabled = self.enable(unit).await?;
         let state = systemd.unit(unit).await?;
         let runs_right = state.active == "active" && self.compare(unit, &spec, &state)?.is_none();
         if !runs_right {
@@ -207,27 +238,15 @@ impl Backend {
             self.check_started(unit, &spec).await?;
         }
         let gated = gate.call(cx).await?;
-        Ok(changed_if(enabled || !runs_right || gated != Outcome::Unchanged, ""))
+        Ok(changed_if(!runs_right || gated != Outcome::Unchanged, ""))
     }
 
-    /// Nothing is started while systemd has not read what is on disk.
+    /// Nothing is started while systemd has not read what is on disk: somebody may have changed it a moment ago.
     async fn reload_if_needed(&self, unit: &str) -> Result<(), Error> {
-        let state = self.system.systemd.unit(unit).await?;
-        if state.load == "masked" {
-            return Err(StepError::new(format!("{unit} is masked")).hint(format!("systemctl unmask {unit}")).into());
-        }
-        if state.need_reload || state.load == "not-found" {
+        if self.system.systemd.unit(unit).await?.need_reload {
             self.system.systemd.reload().await?;
         }
         Ok(())
-    }
-
-    async fn enable(&self, unit: &str) -> Result<bool, Error> {
-        if self.system.systemd.unit(unit).await?.enabled == "enabled" {
-            return Ok(false);
-        }
-        self.system.systemd.enable(unit).await?;
-        Ok(true)
     }
 
     /// Fails when a unit that was just started is not what was meant.

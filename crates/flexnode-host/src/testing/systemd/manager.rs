@@ -191,7 +191,7 @@ impl Manager {
             return Ok(());
         }
         self.unit(name).restarts = 0;
-        if !Path::new(name).extension().is_some_and(|kind| kind == "service") {
+        if Path::new(name).extension().is_none_or(|kind| kind != "service") {
             self.set_active(name, "active", "active");
             return Ok(());
         }
@@ -206,11 +206,11 @@ impl Manager {
             Some("oneshot") if remains => self.set_active(name, "active", "exited"),
             Some("oneshot") => self.set_active(name, "inactive", "dead"),
             _ => {
-                let argv = settings.exec_start();
-                let args: Vec<&str> = argv.iter().map(String::as_str).collect();
+                let words = settings.exec_start();
+                let argv: Vec<&str> = words.iter().map(String::as_str).collect();
                 let group = slice(name, &settings);
                 self.cgroups.add(&group);
-                let process = self.processes.spawn(argv.first().map_or("", String::as_str), &args, &group);
+                let process = self.processes.spawn(argv.first().copied().unwrap_or_default(), &argv, &group);
                 self.set_active(name, "active", "running");
                 self.unit(name).main_pid = process.pid;
             }

@@ -22,9 +22,12 @@ fn the_plan_of_each_operation() {
         names(&backend.prepare_steps(&spec("v1"))),
         ["check-version", "create-version", "install", "seal-version", "link-config", "write-units"]
     );
-    assert_eq!(names(&backend.start_steps()), ["check-node", "start-containerd", "start-kubelet"]);
+    assert_eq!(names(&backend.start_steps()), ["check-node", "enable-units", "start-containerd", "start-kubelet"]);
     assert_eq!(names(&backend.stop_steps()), ["stop"]);
-    assert_eq!(names(&backend.restart_steps()), ["check-node", "restart-containerd", "restart-kubelet"]);
+    assert_eq!(
+        names(&backend.restart_steps()),
+        ["check-node", "enable-units", "restart-containerd", "restart-kubelet"]
+    );
     assert_eq!(
         names(&backend.destroy_steps()),
         ["stop-and-disable", "remove-units", "reap", "remove-links", "remove-versions"]
@@ -40,6 +43,7 @@ fn the_plan_of_each_operation() {
             "write-units",
             "link-cni",
             "check-node",
+            "enable-units",
             "start-containerd",
             "start-kubelet",
             "wait-ready",
@@ -54,6 +58,7 @@ fn the_plan_of_each_operation() {
             "write-units",
             "link-cni",
             "check-node",
+            "enable-units",
             "start-localdns",
             "start-containerd",
             "start-kubelet",
