@@ -2,10 +2,11 @@
 
 use crate::kubernetes;
 use crate::lab::Lab;
+use crate::objects::{BOOTSTRAPPERS, binding, token_object};
 use crate::packages::{Packages, Suite};
 use crate::pki::Authority;
 use crate::poll;
-use crate::process::Process;
+use crate::process::{Process, uuid};
 use crate::record::Record;
 use crate::run::{Input, Output, run, tail};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -16,17 +17,17 @@ use std::fs::{self, File};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(100);
-/// The group of the lab's bootstrap tokens.
-const BOOTSTRAPPERS: &str = "system:bootstrappers:lab";
 /// The address that the cluster's DNS service has by convention; nothing answers there.
 pub const DNS_SERVICE: &str = "10.96.0.10";
+
+pub use crate::objects::Token;
 
 /// A program of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,17 +63,6 @@ pub struct Options {
     pub manual_approval: bool,
     /// More arguments for a program.
     pub arguments: Vec<(Program, String)>,
-}
-
-/// A bootstrap token to make.
-#[derive(Clone, Debug, Default)]
-pub struct Token {
-    /// It is good until this time (RFC 3339); without it, forever.
-    pub expiration: Option<String>,
-    /// It does not authenticate: `usage-bootstrap-authentication` is not set.
-    pub unusable: bool,
-    /// It is in no group that may ask for a node's certificate.
-    pub without_rights: bool,
 }
 
 /// etcd, kube-apiserver, kube-controller-manager and kube-scheduler of a lab. They end when this is dropped, unless the lab is kept.
@@ -129,7 +119,7 @@ impl ControlPlane {
             etcd,
             authority,
             children: Mutex::default(),
-            complete: false,
+            complete: true,
         })
     }
 
@@ -380,37 +370,4 @@ impl Drop for ControlPlane {
         }
         self.reap();
     }
-}
-
-fn token_object(id: &str, secret: &str, token: &Token) -> Value {
-    let mut data = json!({"token-id": id, "token-secret": secret});
-    if !token.unusable {
-        data["usage-bootstrap-authentication"] = "true".into();
-    }
-    if !token.without_rights {
-        data["auth-extra-groups"] = BOOTSTRAPPERS.into();
-    }
-    if let Some(expiration) = &token.expiration {
-        data["expiration"] = expiration.as_str().into();
-    }
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"}, "stringData": data,
-    })
-}
-
-fn binding(name: &str, role: &str, group: &str) -> Value {
-    let api = "rbac.authorization.k8s.io";
-    json!({
-        "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "Group", "name": group, "apiGroup": api}],
-    })
-}
-
-/// 32 random hex digits.
-pub(crate) fn uuid() -> Result<String> {
-    let path = Path::new("/proc/sys/kernel/random/uuid");
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().replace('-', ""))
 }
