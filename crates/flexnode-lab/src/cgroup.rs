@@ -3,7 +3,7 @@
 
 use crate::poll;
 use crate::process::Process;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,31 @@ fn place(line: &str, name: &str, root: &Path) -> Option<PathBuf> {
     // With version 2 alone there is one hierarchy, mounted at the root itself.
     let mount = if root.join(mount).is_dir() { root.join(mount) } else { root.to_owned() };
     Some(mount.join(path.trim_matches('/')).join(name))
+}
+
+/// The group of the scope of this name, on a machine where systemd rules over control groups of version 2: there it
+/// has to be asked for one, and it gives all controllers. `None` elsewhere.
+pub(crate) fn scope(name: &str) -> Option<PathBuf> {
+    let root = Path::new(ROOT);
+    let ruled = Path::new("/run/systemd/system").is_dir() && root.join("cgroup.controllers").exists();
+    ruled.then(|| root.join(format!("system.slice/{name}.scope")))
+}
+
+/// An error when the groups lack a controller that a node needs.
+pub(crate) fn check(groups: &[PathBuf]) -> Result<()> {
+    let mut found = Vec::new();
+    for group in groups {
+        found.extend(fs::read_dir(group)?.flatten().map(|file| file.file_name().to_string_lossy().into_owned()));
+    }
+    for (controller, file) in [("cpu", "cpu."), ("cpuset", "cpuset."), ("memory", "memory."), ("pids", "pids.")] {
+        if !found.iter().any(|name| name.starts_with(file)) {
+            bail!(
+                "the control groups of this machine give new groups no {controller} controller, which kubelet needs: run \
+                 the lab where systemd is the first process, or in the root control group"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Makes a group that processes can join.
@@ -85,8 +110,21 @@ fn processes(group: &Path) -> Vec<Process> {
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::{check, place};
     use std::path::{Path, PathBuf};
+
+    #[test]
+    fn a_group_without_memory_is_told() {
+        let group = tempfile::tempdir().unwrap();
+        for file in ["cpu.shares", "cpuset.cpus", "pids.max"] {
+            std::fs::write(group.path().join(file), "").unwrap();
+        }
+        let groups = [group.path().to_owned()];
+        let told = check(&groups).unwrap_err().to_string();
+        assert!(told.contains("no memory controller"), "{told}");
+        std::fs::write(group.path().join("memory.max"), "").unwrap();
+        check(&groups).unwrap();
+    }
 
     #[test]
     fn a_place_in_each_kind_of_hierarchy() {

@@ -1,8 +1,7 @@
 //! A fresh systemd host: a container with its own tree, cgroups and network namespace, whose first process is systemd.
 
-use crate::control_plane::uuid;
 use crate::lab::{BRIDGE, Lab};
-use crate::process::Process;
+use crate::process::{Process, uuid};
 use crate::record::{self, Record};
 use crate::run::{Input, must, run, tail};
 use crate::{base, cache, cgroup, poll};
@@ -205,11 +204,7 @@ impl Host {
     }
 
     fn boot(&mut self) -> Result<()> {
-        self.groups = cgroup::places(&self.namespace())?;
-        for group in &self.groups {
-            self.record.add_cgroup(group)?;
-            cgroup::create(group)?;
-        }
+        self.make_groups()?;
         let log = File::options().create(true).append(true).open(self.record.folder.join("console.log"))?;
         let mut command = self.container();
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -229,9 +224,33 @@ impl Host {
         self.prepare()
     }
 
+    fn make_groups(&mut self) -> Result<()> {
+        if let Some(scope) = cgroup::scope(&self.namespace()) {
+            // Its systemd makes it when the container starts.
+            self.record.add_cgroup(&scope)?;
+            self.groups = vec![scope];
+            return Ok(());
+        }
+        self.groups = cgroup::places(&self.namespace())?;
+        for group in &self.groups {
+            self.record.add_cgroup(group)?;
+            cgroup::create(group)?;
+        }
+        cgroup::check(&self.groups)
+    }
+
     fn container(&self) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", JOIN, "sh"]).args(&self.groups).args(["--", "systemd-nspawn"]);
+        let mut command = if cgroup::scope(&self.namespace()).is_some() {
+            let mut command = Command::new("systemd-run");
+            command.args(["--scope", "--quiet", "--collect", "--property=Delegate=yes"]);
+            command.arg(format!("--unit={}", self.namespace())).arg("--");
+            command
+        } else {
+            let mut command = Command::new("sh");
+            command.args(["-c", JOIN, "sh"]).args(&self.groups).arg("--");
+            command
+        };
+        command.arg("systemd-nspawn");
         // /proc/sys and /sys writable as on a real host; kubelet opens /dev/kmsg.
         command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "1").env_remove("NOTIFY_SOCKET");
         command.args(["--boot", "--register=no", "--keep-unit", "--capability=all", "--system-call-filter=@known"]);

@@ -42,12 +42,13 @@ impl Lab {
     pub fn new() -> Result<Self> {
         prerequisites::ensure()?;
         sweep()?;
-        for slot in SLOTS {
+        for slot in slots_after_last()? {
             let folder = folder(slot)?;
             let Some(lock) = try_lock(slot)? else { continue };
             if folder.exists() {
                 continue;
             }
+            fs::write(last_file()?, slot.to_string())?;
             let record = Record::create(&folder)?;
             let inner = Inner { slot, record, kept: AtomicBool::new(false), lock: Some(lock) };
             let lab = Self { inner: Arc::new(inner) };
@@ -184,6 +185,17 @@ fn remove_where(wanted: impl Fn(&Path) -> bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// All slots, beginning after the one that was taken last: names and addresses do not come again soon, so that what one
+/// lab left can be told from what the next one has.
+fn slots_after_last() -> Result<impl Iterator<Item = u8>> {
+    let last = fs::read_to_string(last_file()?).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    Ok(SLOTS.filter(move |slot| *slot > last).chain(SLOTS.filter(move |slot| *slot <= last)))
+}
+
+fn last_file() -> Result<PathBuf> {
+    Ok(cache::dir()?.join("labs").join("last"))
 }
 
 fn is_kept(folder: &Path) -> bool {

@@ -22,6 +22,7 @@ pub mod interrupt;
 pub mod kubernetes;
 pub mod lab;
 pub mod node;
+mod objects;
 pub mod packages;
 pub mod pki;
 pub mod poll;

@@ -30,6 +30,8 @@ pub fn bundle(agent: &Path, kubernetes_version: &str, suite: Suite) -> Result<Pa
     ] {
         command.arg(flag).arg(file);
     }
+    // A program for another libc than this machine's cannot tell its version here.
+    command.args(["--runc-version", &parts.runc_version]);
     for archive in &parts.images {
         command.arg("--image").arg(archive);
     }

@@ -84,6 +84,13 @@ pub fn boot_id() -> Result<String> {
     Ok(std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?.trim().to_owned())
 }
 
+/// 32 random hex digits.
+pub(crate) fn uuid() -> Result<String> {
+    let path = "/proc/sys/kernel/random/uuid";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().replace('-', ""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::Process;

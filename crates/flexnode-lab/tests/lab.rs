@@ -4,10 +4,10 @@
 
 use flexnode_lab::process::Process;
 use flexnode_lab::run::Stream;
-use flexnode_lab::{ControlPlane, Host, Lab, control_plane, lab, poll, snapshot};
+use flexnode_lab::{ControlPlane, Host, Lab, control_plane, interrupt, lab, poll, snapshot};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_millis(20);
@@ -159,11 +159,12 @@ fn a_panic_leaves_nothing() {
     traces.into_inner().unwrap().unwrap().assert_gone();
 }
 
-/// Run by the next test in a process of its own, which is killed.
+/// Run by the next tests in a process of its own.
 #[test]
-#[ignore = "is run by what_a_killed_lab_left_is_swept"]
+#[ignore = "is run by the tests that kill it"]
 fn a_lab_that_will_be_killed() {
     let Some(file) = std::env::var_os("FLEXNODE_LAB_TEST_FILE").map(PathBuf::from) else { return };
+    interrupt::install().unwrap();
     let lab = Lab::new().unwrap();
     let control_plane = ControlPlane::new(&lab, &control_plane::Options::default()).unwrap();
     let host = Host::new(&lab, "host").unwrap();
@@ -176,19 +177,16 @@ fn a_lab_that_will_be_killed() {
     control_plane.wait_ready("a-node-that-never-comes", Duration::from_secs(600)).unwrap();
 }
 
-#[test]
-#[ignore = "needs root and the lab's programs"]
-fn what_a_killed_lab_left_is_swept() {
+/// A process with a lab in it, and the traces of that.
+fn lab_of_another_process() -> (Child, Traces) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("traces");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_lab_that_will_be_killed", "--ignored"]).env("FLEXNODE_LAB_TEST_FILE", &file);
-    let mut child = command.spawn().unwrap();
-    let lines =
-        poll(Duration::from_secs(120), SOON, "the other process's lab", || Ok(Some(std::fs::read_to_string(&file)?)))
-            .unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    // Interrupted, it fails as it should; its words would only confuse.
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let read = || Ok(Some(std::fs::read_to_string(&file)?));
+    let lines = poll(Duration::from_secs(300), SOON, "the other process's lab", read).unwrap();
     let (paths, numbers): (Vec<&str>, Vec<&str>) = lines.lines().partition(|line| line.starts_with('/'));
     let (namespaces, rest): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.iter().map(PathBuf::from).partition(|path| path.starts_with("/run/netns"));
@@ -196,10 +194,33 @@ fn what_a_killed_lab_left_is_swept() {
         let (pid, start) = line.split_once(' ').unwrap();
         Process { pid: pid.parse().unwrap(), start: start.parse().unwrap() }
     });
-    let traces =
-        Traces { processes: processes.collect(), namespaces, groups: rest[1..].to_vec(), folder: rest[0].clone() };
-    assert!(traces.processes.len() > 8, "etcd, the API server and the host's processes");
-    lab::sweep().unwrap();
+    let processes: Vec<Process> = processes.collect();
+    assert!(processes.len() > 8, "etcd, the API server and the host's processes");
+    (child, Traces { processes, namespaces, groups: rest[1..].to_vec(), folder: rest[0].clone() })
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn what_a_killed_lab_left_is_swept() {
+    let (mut child, traces) = lab_of_another_process();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Another test that starts may sweep it at the same time.
+    poll(Duration::from_secs(60), SOON, "the sweep", || {
+        lab::sweep()?;
+        Ok((!traces.folder.exists()).then_some(()))
+    })
+    .unwrap();
+    traces.assert_gone();
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn an_interrupted_lab_cleans_up() {
+    let (mut child, traces) = lab_of_another_process();
+    let process = Process::find(child.id().cast_signed()).unwrap();
+    process.signal(rustix::process::Signal::INT).unwrap();
+    assert!(!child.wait().unwrap().success());
     traces.assert_gone();
 }
 
