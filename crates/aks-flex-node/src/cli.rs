@@ -39,7 +39,7 @@ pub enum Command {
     /// Print the steps that an operation would run; changes nothing
     Plan(PlanArgs),
     /// Pack release files that you have into an offline bundle
-    Bundle(BundleArgs),
+    Bundle(Box<BundleArgs>),
     /// Print what this program is
     Version,
     /// Print a completion script for a shell
@@ -48,6 +48,17 @@ pub enum Command {
         #[arg(value_enum)]
         shell: Shell,
     },
+}
+
+impl Command {
+    /// Whether it tells events as JSON lines, the last of which is its end.
+    pub fn tells_events(&self) -> bool {
+        match self {
+            Command::Start(args) => args.output.output == Output::Json,
+            Command::Reset(args) => args.output.output == Output::Json,
+            _ => false,
+        }
+    }
 }
 
 /// Where the configuration is.

@@ -56,15 +56,20 @@ where
     if !matches!(cli.command, Command::Daemon(_)) {
         logging::begin(cli.log_level.unwrap_or(cli::LogLevel::Warn).into());
     }
-    match commands::run(cli, &mut env) {
-        Ok(exit) => exit.into(),
-        Err(failure) => fail(&failure, &env.terminal),
+    let events = cli.command.tells_events();
+    let ended = commands::run(cli, &mut env);
+    if let Err(failure) = &ended {
+        env.terminal.err.write(&terminal::error_text(&failure.layers, &failure.hints));
     }
-}
-
-fn fail(failure: &Failure, terminal: &Terminal) -> ExitCode {
-    terminal.err.write(&terminal::error_text(&failure.layers, &failure.hints));
-    failure.exit.into()
+    let (exit, layers, hints) = match &ended {
+        Ok(exit) => (*exit, &[][..], &[][..]),
+        Err(Failure { exit, layers, hints }) => (*exit, &layers[..], &hints[..]),
+    };
+    if events {
+        let line = progress::json::finished(exit.code(), layers, hints, jiff::Timestamp::now());
+        env.terminal.out.line(&line);
+    }
+    exit.into()
 }
 
 /// Help and version go to standard output and end well; anything else is a mistake of the person.

@@ -1,10 +1,9 @@
-//! What every command that works on the host has around it: one thread for the runtime, progress, signals, and the last
-//! line of JSON output.
+//! What every command that works on the host has around it: one thread for the runtime, progress and signals.
 
 use crate::cli::Output;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::progress::{Progress, json};
+use crate::progress::Progress;
 use crate::{Env, signals, terminal};
 use flexnode_host::Host;
 use flexnode_ops::{Cancel, Observer};
@@ -43,7 +42,6 @@ where
     let host = host(env);
     let cancel = Cancel::new();
     let progress = Progress::new(output, &env.terminal.out, &env.terminal.err, host.clock.clone(), cancel.clone());
-    let clock = host.clock.clone();
     let session = Session { host, cancel: cancel.clone(), progress: progress.clone() };
     let ended = block_on(async {
         let listening = signals::listening(cancel, progress.clone()).map_err(|error| {
@@ -57,13 +55,6 @@ where
         }
     });
     progress.end();
-    if output == Output::Json {
-        let (exit, layers, hints) = match &ended {
-            Ok(exit) => (*exit, &[][..], &[][..]),
-            Err(failure) => (failure.exit, &failure.layers[..], &failure.hints[..]),
-        };
-        env.terminal.out.line(&json::finished(exit.code(), layers, hints, clock.now()));
-    }
     ended
 }
 

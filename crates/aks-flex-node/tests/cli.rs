@@ -85,6 +85,9 @@ fn reset_without_a_terminal_and_without_yes_exits_with_5_and_names_the_flag() {
         let output = agent().args(args).write_stdin("y\n").output().unwrap();
         assert_eq!(output.status.code(), Some(5), "{args:?}");
         assert!(text(&output.stderr).contains("aks-flex-node reset --yes"), "{}", text(&output.stderr));
+        let last = text(&output.stdout);
+        let json = args.contains(&"json");
+        assert_eq!(last.contains(r#""event":"commandFinished","exitCode":5,"errors":["reset takes"#), json, "{last}");
     }
 }
 

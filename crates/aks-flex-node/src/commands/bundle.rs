@@ -5,6 +5,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, session};
 use flexnode_artifacts::bundle::{BundleReport, BundleRequest, Versions, pack};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Runs the command.
@@ -20,16 +21,16 @@ pub(crate) fn run(args: BundleArgs, env: &Env) -> Result<Exit, Failure> {
 
 fn request(args: BundleArgs, arch: &str) -> Result<BundleRequest, Failure> {
     Ok(BundleRequest {
-        dir: absolute(args.dir)?,
+        dir: absolute(&args.dir)?,
         arch: args.arch.unwrap_or_else(|| arch.to_owned()),
-        kubelet: args.kubelet.map(absolute).transpose()?,
-        kubectl: args.kubectl.map(absolute).transpose()?,
-        kube_proxy: args.kube_proxy.map(absolute).transpose()?,
-        containerd: args.containerd.map(absolute).transpose()?,
-        runc: args.runc.map(absolute).transpose()?,
-        cni: args.cni.map(absolute).transpose()?,
-        crictl: args.crictl.map(absolute).transpose()?,
-        images: args.images.into_iter().map(absolute).collect::<Result<_, _>>()?,
+        kubelet: args.kubelet.as_deref().map(absolute).transpose()?,
+        kubectl: args.kubectl.as_deref().map(absolute).transpose()?,
+        kube_proxy: args.kube_proxy.as_deref().map(absolute).transpose()?,
+        containerd: args.containerd.as_deref().map(absolute).transpose()?,
+        runc: args.runc.as_deref().map(absolute).transpose()?,
+        cni: args.cni.as_deref().map(absolute).transpose()?,
+        crictl: args.crictl.as_deref().map(absolute).transpose()?,
+        images: args.images.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
         versions: Versions {
             kubernetes: args.kubernetes_version,
             containerd: args.containerd_version,
@@ -41,8 +42,8 @@ fn request(args: BundleArgs, arch: &str) -> Result<BundleRequest, Failure> {
 }
 
 /// The path from the root; below the present directory when it is relative.
-fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
-    std::path::absolute(&path).map_err(|error| {
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| {
         let mut failure = Failure::of(Exit::Usage, &error);
         failure.layers.insert(0, format!("{} is no path", path.display()));
         failure
@@ -56,7 +57,7 @@ fn text(dir: &Path, report: &BundleReport) -> String {
     let sections = [("image", &report.images), ("note", &report.notes), ("missing", &report.missing)];
     for (word, lines) in sections {
         for line in lines {
-            text.push_str(&format!("  {word}: {line}\n"));
+            let _ = writeln!(text, "  {word}: {line}");
         }
     }
     if report.missing.is_empty() {

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use tracing::level_filters::LevelFilter;
 
 /// Runs the command.
-pub(crate) fn run(args: DaemonArgs, level: Option<LogLevel>, env: &Env) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &DaemonArgs, level: Option<LogLevel>, env: &Env) -> Result<Exit, Failure> {
     let host = session::host(env);
     logging::begin(level.map_or_else(|| configured_level(&host, &args.config.config), Into::into));
     tracing::info!(version = version::VERSION, commit = version::COMMIT, "the agent begins");
     session::need_root(env, "daemon")?;
-    let start = start::context(&host, args.config.config)?;
+    let start = start::context(&host, &args.config.config)?;
     let cancel = Cancel::new();
     let context = DaemonContext {
         host,

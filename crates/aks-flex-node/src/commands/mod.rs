@@ -25,11 +25,11 @@ pub(crate) fn run(cli: Cli, env: &mut Env) -> Result<Exit, Failure> {
             env.terminal.out.write(&String::from_utf8_lossy(&script));
             Ok(Exit::Done)
         }
-        Command::Start(args) => start::run(args, env),
-        Command::Status(args) => status::run(args, env),
+        Command::Start(args) => start::run(&args, env),
+        Command::Status(args) => status::run(&args, env),
         Command::Reset(args) => reset::run(&args, env),
-        Command::Daemon(args) => daemon::run(args, cli.log_level, env),
-        Command::Plan(args) => plan::run(args, env),
-        Command::Bundle(args) => bundle::run(args, env),
+        Command::Daemon(args) => daemon::run(&args, cli.log_level, env),
+        Command::Plan(args) => plan::run(&args, env),
+        Command::Bundle(args) => bundle::run(*args, env),
     }
 }

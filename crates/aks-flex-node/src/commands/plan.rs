@@ -17,12 +17,12 @@ struct Document<'a> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: PlanArgs, env: &Env) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &PlanArgs, env: &Env) -> Result<Exit, Failure> {
     let host = session::host(env);
     let Planned::Start = args.operation;
-    let context = start::context(&host, args.config.config)?;
+    let context = start::context(&host, &args.config.config)?;
     let (operation, warnings) = session::block_on(async {
-        let planned = flexnode_daemon::start::plan(&context).await.map_err(start::failure)?;
+        let planned = flexnode_daemon::start::plan(&context).await.map_err(|error| start::failure(&error))?;
         Ok((planned.operation, planned.prepared.warnings.clone()))
     })?;
     for warning in &warnings {

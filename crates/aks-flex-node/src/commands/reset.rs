@@ -8,6 +8,7 @@ use flexnode_daemon::lock::HostLocks;
 use flexnode_daemon::reset::{self, Done, Options, ResetContext, ResetError, ResetReport};
 use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Runs the command.
@@ -66,13 +67,13 @@ fn text(done: &Done) -> String {
     let mut text =
         if done.changed { "this host is no node any more\n" } else { "nothing had to be removed\n" }.to_owned();
     for kept in &done.report.kept {
-        text.push_str(&format!("  stays: {}: {}\n", kept.what, kept.why));
+        let _ = writeln!(text, "  stays: {}: {}", kept.what, kept.why);
     }
     for note in &done.report.notes {
-        text.push_str(&format!("  note: {note}\n"));
+        let _ = writeln!(text, "  note: {note}");
     }
     if let Some(command) = done.report.delete_node_command() {
-        text.push_str(&format!("to take the Node from the cluster: {command}\n"));
+        let _ = writeln!(text, "to take the Node from the cluster: {command}");
     }
     text
 }

@@ -12,12 +12,13 @@ use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
 use flexnode_host::probe::LoopbackProbe;
 use flexnode_kube::Names;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs the command.
-pub(crate) fn run(args: StartArgs, env: &Env) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &StartArgs, env: &Env) -> Result<Exit, Failure> {
     session::need_root(env, "start")?;
     let output = args.output.output;
     let out = env.terminal.out.clone();
@@ -25,9 +26,10 @@ pub(crate) fn run(args: StartArgs, env: &Env) -> Result<Exit, Failure> {
         let context = StartContext {
             wait: wait(args.wait),
             timeout: args.timeout,
-            ..context(&session.host, args.config.config)?
+            ..context(&session.host, &args.config.config)?
         };
-        let report = start::run(&context, session.observer(), session.cancel.clone()).await.map_err(failure)?;
+        let report =
+            start::run(&context, session.observer(), session.cancel.clone()).await.map_err(|error| failure(&error))?;
         session::warn(&session.progress, &report.warnings);
         session.progress.end();
         match output {
@@ -39,8 +41,8 @@ pub(crate) fn run(args: StartArgs, env: &Env) -> Result<Exit, Failure> {
 }
 
 /// What `start` works with on this machine.
-pub(crate) fn context(host: &Host, config: PathBuf) -> Result<StartContext, Failure> {
-    let config = std::path::absolute(&config).map_err(|error| Failure::of(Exit::Usage, &error))?;
+pub(crate) fn context(host: &Host, config: &Path) -> Result<StartContext, Failure> {
+    let config = std::path::absolute(config).map_err(|error| Failure::of(Exit::Usage, &error))?;
     let program = std::env::current_exe().map_err(|error| Failure::of(Exit::Failed, &error))?;
     Ok(StartContext {
         host: host.clone(),
@@ -67,15 +69,15 @@ fn wait(asked: Option<cli::Wait>) -> Wait {
 }
 
 /// What is said of an error, and its exit code.
-pub(crate) fn failure(error: StartError) -> Failure {
+pub(crate) fn failure(error: &StartError) -> Failure {
     let exit = match error.kind() {
         Kind::Usage => Exit::Usage,
         Kind::Busy => Exit::Busy,
         Kind::NotReady => Exit::NotReady,
         Kind::Failed => Exit::Failed,
     };
-    let mut failure = Failure::of(exit, &error).maybe_hint(error.hint());
-    match &error {
+    let mut failure = Failure::of(exit, error).maybe_hint(error.hint());
+    match error {
         StartError::Differs { differences } => failure.layers.extend(differences.iter().map(ToString::to_string)),
         StartError::Preflight(findings) => {
             for finding in findings {
@@ -102,10 +104,10 @@ fn text(report: &StartReport) -> String {
         text.push_str("nothing on this host had to be changed\n");
     }
     if !report.labels.is_empty() {
-        text.push_str(&format!("labels of the Node changed: {}\n", report.labels.join(", ")));
+        let _ = writeln!(text, "labels of the Node changed: {}", report.labels.join(", "));
     }
     for command in &report.taint_commands {
-        text.push_str(&format!("to change the taints of the Node: {command}\n"));
+        let _ = writeln!(text, "to change the taints of the Node: {command}");
     }
     text
 }
@@ -184,19 +186,19 @@ mod tests {
             step: "start-kubelet".into(),
             source: StepError::caused("kubelet does not answer", std::io::Error::other("refused")).hint("look there"),
         };
-        let failed = failure(failed);
+        let failed = failure(&failed);
         assert_eq!((failed.exit, failed.layers.len()), (Exit::Failed, 3));
         assert_eq!(failed.hints, ["look there"]);
 
         let finding = Finding::error("foreign-kubelet", "kubelet.service runs").hint("systemctl disable --now kubelet");
-        let refused = failure(StartError::Preflight(vec![finding]));
+        let refused = failure(&StartError::Preflight(vec![finding]));
         assert_eq!(refused.layers[1], "foreign-kubelet: kubelet.service runs");
         assert_eq!(refused.hints, ["systemctl disable --now kubelet"]);
 
-        assert_eq!(failure(StartError::Isolation).exit, Exit::Usage);
-        assert_eq!(failure(StartError::Busy("PID 1".into())).exit, Exit::Busy);
+        assert_eq!(failure(&StartError::Isolation).exit, Exit::Usage);
+        assert_eq!(failure(&StartError::Busy("PID 1".into())).exit, Exit::Busy);
         let late = StartError::NotReady { node: "n".into(), after: Duration::from_secs(1), why: "x".into() };
-        assert_eq!(failure(late).exit, Exit::NotReady);
+        assert_eq!(failure(&late).exit, Exit::NotReady);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use flexnode_status::slots::{BASE, FsSlots};
 use std::sync::Arc;
 
 /// Runs the command.
-pub(crate) fn run(args: StatusArgs, env: &Env) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &StatusArgs, env: &Env) -> Result<Exit, Failure> {
     let host = session::host(env);
     if !env.is_root {
         env.terminal.err.line("note: this is not root, so some of it cannot be seen");

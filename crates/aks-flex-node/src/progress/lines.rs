@@ -2,6 +2,7 @@
 
 use flexnode_ops::Event;
 use flexnode_ops::observer::{Ending, Finish};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// A note that stands this long is worth a line of its own: somebody may have to act on it.
@@ -119,13 +120,13 @@ pub(super) fn one_line(text: &str) -> String {
 fn started(operation: &str, attempt: u32, from: Option<&str>, to: Option<&str>, steps: usize) -> String {
     let mut line = format!("{operation}: {steps} steps");
     if let Some(from) = from {
-        line.push_str(&format!(", from {from}"));
+        let _ = write!(line, ", from {from}");
     }
     if let Some(to) = to {
-        line.push_str(&format!(", to {to}"));
+        let _ = write!(line, ", to {to}");
     }
     if attempt > 1 {
-        line.push_str(&format!(", attempt {attempt}: it goes on where it was interrupted"));
+        let _ = write!(line, ", attempt {attempt}: it goes on where it was interrupted");
     }
     line
 }

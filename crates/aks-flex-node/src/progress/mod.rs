@@ -138,7 +138,7 @@ impl Observer for Progress {
 }
 
 fn text(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines.iter().fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// Columns of the terminal behind standard error; 80 when it does not say.

@@ -47,7 +47,7 @@ fn a_pipe_gets_one_line_per_step() {
         (note("check-host", "looking at units"), 0),
         (end("check-host", Finish::Unchanged, "", 0.04), 0),
         (begin(2, "install-artifacts"), 1),
-        (end("install-artifacts", Finish::Changed, "9 files", 3.14), 4),
+        (end("install-artifacts", Finish::Changed, "9 files", 3.12), 4),
         (begin(3, "start-kubelet"), 4),
         (
             Event::StepFailed {
