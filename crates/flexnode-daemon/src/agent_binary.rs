@@ -138,3 +138,67 @@ async fn try_run(host: &Host, program: &Path) -> Result<(), AgentBinaryError> {
     let last = text.lines().next_back().unwrap_or_default();
     Err(AgentBinaryError::Fails { path: program.into(), reason: format!("{code} {last}").trim_end().into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexnode_host::testing::FakeHost;
+
+    const RUNNING: &str = "/root/aks-flex-node";
+    const INSTALLED: &str = "/opt/unbounded/agent/bin/aks-flex-node";
+
+    fn host() -> FakeHost {
+        let fake = FakeHost::new();
+        fake.fs.put(RUNNING, "new program", 0o755);
+        fake.commands.answer(".flexnode-tmp-aks-flex-node", &["version"], "aks-flex-node 1\n");
+        fake
+    }
+
+    async fn install_it(fake: &FakeHost) -> Result<Change, AgentBinaryError> {
+        install(&fake.host(), Path::new(RUNNING)).await
+    }
+
+    /// C040: a program that runs is never written to; the new one is renamed over its name.
+    #[tokio::test]
+    async fn it_is_staged_beside_run_once_and_renamed() {
+        let fake = host();
+        fake.fs.put(INSTALLED, "old program", 0o755);
+        let old = fake.fs.lstat(Path::new(INSTALLED)).unwrap().unwrap().ino;
+        assert_eq!(install_it(&fake).await.unwrap(), Change::Made);
+        assert_eq!(fake.fs.text(INSTALLED), "new program");
+        let new = fake.fs.lstat(Path::new(INSTALLED)).unwrap().unwrap();
+        assert!(new.ino != old && new.mode == 0o755);
+        assert_eq!(fake.commands.lines(), ["/opt/unbounded/agent/bin/.flexnode-tmp-aks-flex-node version"]);
+        let before = fake.fs.tree_with_stamps();
+        assert_eq!(install_it(&fake).await.unwrap(), Change::None);
+        assert_eq!(fake.fs.tree_with_stamps(), before);
+    }
+
+    #[tokio::test]
+    async fn the_installed_program_does_not_copy_itself() {
+        let fake = host();
+        fake.fs.put(INSTALLED, "new program", 0o755);
+        assert_eq!(install(&fake.host(), Path::new(INSTALLED)).await.unwrap(), Change::None);
+        assert!(fake.commands.log().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_cannot_run_leaves_the_old_one() {
+        let fake = host();
+        fake.fs.put(INSTALLED, "old program", 0o755);
+        let before = fake.fs.tree();
+        fake.commands.exit(".flexnode-tmp-aks-flex-node", &["version"], 126, "", "Permission denied\n");
+        let error = install_it(&fake).await.unwrap_err();
+        assert!(error.to_string().contains("exit code 126 Permission denied"), "{error}");
+        assert!(error.hint().unwrap().contains("noexec"));
+        assert_eq!(fake.fs.tree(), before);
+    }
+
+    #[tokio::test]
+    async fn a_host_root_that_is_a_link_is_followed() {
+        let fake = host();
+        fake.fs.put_dir("/usr/local", 0o755).put_link("/usr/local", HOST_ROOT);
+        assert_eq!(install_it(&fake).await.unwrap(), Change::Made);
+        assert_eq!(fake.fs.text("/usr/local/bin/aks-flex-node"), "new program");
+    }
+}

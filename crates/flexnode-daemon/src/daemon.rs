@@ -98,13 +98,20 @@ async fn look(context: &DaemonContext) -> Looked {
     let waited = tokio::select! {
         biased;
         () = context.cancel.requested() => return Looked::Nothing,
-        waited = context.locks.wait("daemon") => waited,
+        waited = context.locks.free() => waited,
     };
-    let lock = match waited {
+    if let Err(error) = waited {
+        tracing::warn!(error, "the host's lock cannot be looked at");
+        return Looked::Failed;
+    }
+    // The command that held it has mostly just ended well. The lock is not taken to find that out: another command would
+    // be told that something runs.
+    let Ok(Some(record)) = journal.interrupted() else { return Looked::Nothing };
+    let lock = match context.locks.acquire(&record.operation) {
         Ok(lock) => lock,
         Err(error) => {
-            tracing::warn!(error, "the host's lock cannot be taken");
-            return Looked::Failed;
+            tracing::info!(error, "somebody else took the lock");
+            return Looked::Nothing;
         }
     };
     let Ok(Some(record)) = journal.interrupted() else { return Looked::Nothing };
@@ -143,5 +150,159 @@ async fn ping() {
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "systemd was not notified");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexnode_host::testing::FakeHost;
+    use flexnode_ops::{Engine, Operation, Outcome, Recovery, Silent, Step};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Debug)]
+    struct Token(Arc<AtomicUsize>);
+    impl Held for Token {}
+    impl Drop for Token {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A lock that somebody holds for the first looks at it.
+    #[derive(Debug, Default)]
+    struct FakeLocks {
+        held: Arc<AtomicUsize>,
+        taken: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Locks for FakeLocks {
+        fn acquire(&self, _: &str) -> Result<Box<dyn Held>, crate::lock::LockFailure> {
+            assert_eq!(self.held.fetch_add(1, Ordering::SeqCst), 0, "it is held already");
+            self.taken.fetch_add(1, Ordering::SeqCst);
+            Ok(Box::new(Token(self.held.clone())))
+        }
+        async fn free(&self) -> Result<(), crate::lock::LockFailure> {
+            Ok(())
+        }
+    }
+
+    fn operation(fail: bool) -> Operation {
+        let step = Step::new("one", "do it", Duration::from_secs(5), move |_| async move {
+            if fail { Err(flexnode_ops::StepError::new("no")) } else { Ok(Outcome::Unchanged) }
+        });
+        Operation {
+            kind: "start",
+            goal: String::new(),
+            from: None,
+            to: None,
+            steps: vec![step],
+            recovery: Recovery::Resume,
+        }
+    }
+
+    /// Ends the daemon after the first operation; fails as often as it is told.
+    #[derive(Debug)]
+    struct FakeResume {
+        host: Host,
+        failures: Mutex<usize>,
+        held: Arc<AtomicUsize>,
+        seen: Mutex<Vec<String>>,
+    }
+
+    #[async_trait]
+    impl Resume for FakeResume {
+        async fn resume(
+            &self,
+            record: &JournalRecord,
+            cancel: &Cancel,
+            lock: Box<dyn Held>,
+        ) -> Result<(), ResumeFailure> {
+            assert_eq!(self.held.load(Ordering::SeqCst), 1, "the lock is held while the operation runs");
+            self.seen.lock().unwrap().push(record.operation.clone());
+            if *self.failures.lock().unwrap() > 0 {
+                *self.failures.lock().unwrap() -= 1;
+                return Err("the configuration cannot be read".into());
+            }
+            let engine = Engine::new(&self.host, "daemon", Cancel::new())?;
+            assert!(engine.run(&operation(false), Arc::new(Silent)).await?.is_done());
+            drop(lock);
+            cancel.request();
+            Ok(())
+        }
+    }
+
+    fn context(fake: &FakeHost, failures: usize) -> (DaemonContext, Arc<FakeResume>, Arc<FakeLocks>) {
+        let locks = Arc::new(FakeLocks::default());
+        let resume = Arc::new(FakeResume {
+            host: fake.host(),
+            failures: Mutex::new(failures),
+            held: locks.held.clone(),
+            seen: Mutex::default(),
+        });
+        let context =
+            DaemonContext { host: fake.host(), locks: locks.clone(), resume: resume.clone(), cancel: Cancel::new() };
+        (context, resume, locks)
+    }
+
+    /// Leaves the record of a start that was killed in its first step.
+    async fn interrupt(fake: &FakeHost) {
+        let engine = Engine::new(&fake.host(), "command", Cancel::new()).unwrap();
+        let hangs = Step::new("one", "do it", Duration::from_mins(5), |_| std::future::pending());
+        let operation = Operation { steps: vec![hangs], ..operation(false) };
+        let run = engine.run(&operation, Arc::new(Silent));
+        // Dropping it is what a kill is: the record stays as it was written last.
+        assert!(tokio::time::timeout(Duration::from_millis(10), run).await.is_err());
+        assert!(engine.journal().interrupted().unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_operation_is_taken_up_under_the_lock() {
+        let fake = FakeHost::new();
+        interrupt(&fake).await;
+        let (context, resume, locks) = context(&fake, 0);
+        run(&context).await;
+        assert_eq!(*resume.seen.lock().unwrap(), ["start"]);
+        assert_eq!((locks.taken.load(Ordering::SeqCst), locks.held.load(Ordering::SeqCst)), (1, 0));
+        assert!(Journal::new(fake.fs.clone()).open().unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_taken_up_is_tried_again_more_and_more_slowly() {
+        let fake = FakeHost::new();
+        interrupt(&fake).await;
+        let (context, resume, _) = context(&fake, 7);
+        let slept = fake.clock.slept();
+        run(&context).await;
+        assert_eq!(resume.seen.lock().unwrap().len(), 8);
+        let waited = fake.clock.slept().saturating_sub(slept);
+        assert_eq!(waited, Duration::from_secs(10 + 20 + 40 + 80 + 160 + 300 + 300));
+    }
+
+    #[tokio::test]
+    async fn without_a_record_the_lock_is_never_taken() {
+        let fake = FakeHost::new();
+        let (context, resume, locks) = context(&fake, 0);
+        assert_eq!(look(&context).await, Looked::Nothing);
+        // A start that ended as failed waits for a person.
+        let engine = Engine::new(&fake.host(), "command", Cancel::new()).unwrap();
+        engine.run(&operation(true), Arc::new(Silent)).await.unwrap();
+        assert!(engine.journal().open().unwrap().is_some());
+        assert_eq!(look(&context).await, Looked::Nothing);
+        // Nor is a record that makes no sense.
+        fake.fs.put("/var/lib/aks-flex-node/journal/record.json", "{", 0o600);
+        assert_eq!(look(&context).await, Looked::Nothing);
+        assert_eq!(locks.taken.load(Ordering::SeqCst), 0);
+        assert!(resume.seen.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn it_ends_at_once_when_nothing_runs() {
+        let fake = FakeHost::new();
+        let (context, ..) = context(&fake, 0);
+        context.cancel.request();
+        run(&context).await;
     }
 }

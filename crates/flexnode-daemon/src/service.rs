@@ -98,14 +98,16 @@ fn text(path: &Path) -> Result<&str, ServiceError> {
 pub async fn install(host: &Host, spec: &ServiceSpec) -> Result<Change, ServiceError> {
     let text = render(spec)?;
     let path = Path::new(SERVICE_UNIT_PATH);
+    let looked = |e| ServiceError::Systemd("looked at", e);
     let mut change = durable::write(host.fs.as_ref(), path, text.as_bytes(), 0o644)?;
-    let state = host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("looked at", e))?;
-    if change.made() || state.need_reload || !state.is_loaded() {
-        host.systemd.reload().await.map_err(|e| ServiceError::Systemd("loaded", e))?;
+    if host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(looked)?.enabled != "enabled" {
+        host.systemd.enable(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("enabled", e))?;
         change = Change::Made;
     }
-    if state.enabled != "enabled" {
-        host.systemd.enable(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("enabled", e))?;
+    // Once, after both: systemd counts changed links too as something that it has not read.
+    let state = host.systemd.unit(SERVICE_UNIT_NAME).await.map_err(looked)?;
+    if change.made() || state.need_reload || !state.is_loaded() {
+        host.systemd.reload().await.map_err(|e| ServiceError::Systemd("loaded", e))?;
         change = Change::Made;
     }
     if !state.is_active() {
@@ -246,5 +248,55 @@ mod tests {
         let line = text.lines().find(|l| l.starts_with("ExecStart=")).unwrap();
         assert!(line.ends_with(r#" daemon --config "/srv/a b/%%n/$$HOME.json""#), "{line}");
         assert!(render(&ServiceSpec { config: "/a\nb".into(), ..spec() }).is_err());
+    }
+
+    fn host() -> flexnode_host::testing::FakeHost {
+        let fake = flexnode_host::testing::FakeHost::new();
+        fake.fs.put("/opt/unbounded/agent/bin/aks-flex-node", "", 0o755);
+        fake
+    }
+
+    #[tokio::test]
+    async fn it_is_installed_once_and_removed_without_a_trace() {
+        let fake = host();
+        let before = fake.fs.tree();
+        assert_eq!(install(&fake.host(), &spec()).await.unwrap(), Change::Made);
+        let state = fake.systemd.state(SERVICE_UNIT_NAME);
+        assert!(state.is_active() && state.enabled == "enabled", "{state:?}");
+        assert!(is_installed(&fake.host(), &spec()).await.unwrap(), "{:?}", fake.systemd.state(SERVICE_UNIT_NAME));
+        let (tree, calls) = (fake.fs.tree_with_stamps(), fake.systemd.calls());
+        assert_eq!(install(&fake.host(), &spec()).await.unwrap(), Change::None);
+        assert_eq!(
+            (fake.fs.tree_with_stamps(), fake.systemd.calls()),
+            (tree, calls),
+            "the second time nothing happens"
+        );
+        assert_eq!(uninstall(&fake.host(), true).await.unwrap(), Change::Made);
+        let left: Vec<_> = fake.fs.tree().difference(&before);
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(fake.systemd.state(SERVICE_UNIT_NAME).load, "not-found");
+        assert_eq!(uninstall(&fake.host(), true).await.unwrap(), Change::None);
+    }
+
+    #[tokio::test]
+    async fn the_daemon_that_uninstalls_itself_is_not_stopped() {
+        let fake = host();
+        install(&fake.host(), &spec()).await.unwrap();
+        uninstall(&fake.host(), false).await.unwrap();
+        assert!(!fake.systemd.calls().iter().any(|call| call.starts_with("stop")), "{:?}", fake.systemd.calls());
+        assert!(!fake.fs.exists(SERVICE_UNIT_PATH));
+    }
+
+    #[tokio::test]
+    async fn a_first_boot_unit_goes_too() {
+        let fake = host();
+        fake.fs.put(
+            FIRST_BOOT_UNIT_PATH,
+            "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+            0o644,
+        );
+        fake.host().systemd.enable(FIRST_BOOT_UNIT_NAME).await.unwrap();
+        assert_eq!(uninstall(&fake.host(), true).await.unwrap(), Change::Made);
+        assert!(!fake.fs.exists(FIRST_BOOT_UNIT_PATH));
     }
 }

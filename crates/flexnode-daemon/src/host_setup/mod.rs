@@ -263,3 +263,6 @@ fn write(host: &Host, path: &str, text: &str) -> Result<Change, StepError> {
 fn outcome(done: &[String]) -> Outcome {
     if done.is_empty() { Outcome::Unchanged } else { Outcome::Changed(done.join("; ")) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ fn state(host: &Host, input: &Input) -> Finding {
         Err(e) => Finding::error(STATE, format!("{e}: {}", e.source)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,14 +22,14 @@ pub use error::{Kind, StartError};
 pub use goal::{Prepared, Source, host_facts, prepare};
 pub use steps::Parts;
 
-use crate::lock::{Held, Locks};
+use crate::lock::{Held, HostLocks, Locks};
 use crate::preflight;
 use crate::record::HostRecorder;
 use crate::state::StateStore;
 use decide::{Decision, Observed};
 use flexnode_host::Host;
-use flexnode_host::cri::Cri;
-use flexnode_host::probe::Probe;
+use flexnode_host::cri::{CONTAINERD_SOCKET, Cri, CriSocket};
+use flexnode_host::probe::{LoopbackProbe, Probe};
 use flexnode_isolation::none::{Layout, UNIT_KUBELET};
 use flexnode_kube::node::{dns_warning, label_changes};
 use flexnode_kube::{Names, ReadyOutcome, WaitReady};
@@ -79,6 +79,25 @@ pub struct StartContext {
     pub wait: Wait,
     /// How long it is waited for.
     pub timeout: Duration,
+}
+
+impl StartContext {
+    /// On a real host: its lock, containerd's socket, this machine's names, a cluster over the network.
+    pub fn real(host: Host, config: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self {
+            host,
+            locks: Arc::new(HostLocks::default()),
+            cri: Arc::new(CriSocket::new(CONTAINERD_SOCKET)),
+            probe: Arc::new(LoopbackProbe),
+            names: Names::system(),
+            connect: Arc::new(RealCluster),
+            config: config.into(),
+            program: program.into(),
+            owner: "command",
+            wait: Wait::Ready,
+            timeout: Duration::from_mins(5),
+        }
+    }
 }
 
 /// How `start` ended well.

@@ -141,15 +141,14 @@ fn words(line: &str) -> Vec<String> {
         match (c, quote) {
             ('\\', _) => word.extend(chars.next()),
             (c, Some(q)) if c == q => quote = None,
-            (c, Some(_)) => word.push(c),
             ('"' | '\'', None) => (quote, inside) = (Some(c), true),
-            (c, None) if c.is_whitespace() => {
+            (' ' | '\t', None) => {
                 if inside || !word.is_empty() {
                     words.push(std::mem::take(&mut word));
                 }
                 inside = false;
             }
-            (c, None) => word.push(c),
+            (c, _) => word.push(c),
         }
     }
     if inside || !word.is_empty() {
