@@ -113,12 +113,10 @@ impl Bundle {
             }
         }
         for image in &self.manifest().container_images {
-            match image_path(image, &wanted.arch) {
-                Some(path) => search.add(Role::Image, path, Some(image.clone()))?,
-                None => {
-                    let problem = format!("`containerImages` of {MANIFEST} names {image:?}, which is no image");
-                    search.problems.push(problem);
-                }
+            if let Some(path) = image_path(image, &wanted.arch) {
+                search.add(Role::Image, path, Some(image.clone()))?;
+            } else {
+                search.problems.push(format!("`containerImages` of {MANIFEST} names {image:?}, which is no image"));
             }
         }
         let (Some(kubernetes), Some(containerd), Some(runc), Some(cni)) = (kubernetes, containerd, runc, cni) else {

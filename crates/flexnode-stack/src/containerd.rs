@@ -56,7 +56,7 @@ impl Generation {
     }
 
     /// The plugin sections of what we set, at their places.
-    fn plugins(self, sandbox_image: &str, runtime: Value) -> Value {
+    fn plugins(self, sandbox_image: &str, runtime: &Value) -> Value {
         let registry = json!({"config_path": REGISTRY_CONFIG});
         let mut cni = json!({"conf_dir": CNI_CONF});
         match self {
@@ -131,7 +131,7 @@ fn rendered(goal: &MachineGoal, generation: Generation, bin_dir: &Path) -> Map<S
     let value = json!({
         "oom_score": 0,
         "metrics": {"address": METRICS},
-        "plugins": generation.plugins(&goal.containerd.sandbox_image, runtime),
+        "plugins": generation.plugins(&goal.containerd.sandbox_image, &runtime),
     });
     match value {
         Value::Object(map) => map,

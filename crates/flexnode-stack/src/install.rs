@@ -116,7 +116,7 @@ impl Installer {
         let rendered = render(&self.goal, &self.facts, &self.run_bin)?;
         let to = Destinations { bin: root.path(Path::new(BIN)), cni: root.path(Path::new(CNI_BIN)) };
         let mut files = flexnode_artifacts::install(self.fs.as_ref(), &self.artifacts, &to, stop)?;
-        for file in rendered {
+        for file in &rendered {
             files.push(self.put(root, file)?);
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -134,7 +134,7 @@ impl Installer {
         result
     }
 
-    fn put(&self, root: &dyn NodeRoot, file: Rendered) -> Result<InstalledFile, InstallError> {
+    fn put(&self, root: &dyn NodeRoot, file: &Rendered) -> Result<InstalledFile, InstallError> {
         let path = root.config(file.name);
         if let Some(dir) = path.parent() {
             durable::ensure_dir(self.fs.as_ref(), dir, 0o755)?;

@@ -4,7 +4,7 @@ use flexnode_model::{CgroupLayout, ContainerdGoal, Isolation, Join, KubeletGoal,
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-pub(crate) fn object(value: Value) -> Map<String, Value> {
+pub(crate) fn object(value: &Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 

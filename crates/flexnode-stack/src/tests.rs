@@ -34,7 +34,7 @@ fn kubelet_on_cgroup_v1_with_settings_of_a_person() {
     let mut goal = goal("2.1.9", CgroupLayout::V1);
     goal.node_ips.push("fd00::3".parse().unwrap());
     goal.dns_service_ips.push("fd00::a".parse().unwrap());
-    goal.kubelet.config = object(json!({
+    goal.kubelet.config = object(&json!({
         "podpidslimit": 4096, "authentication": {"anonymous": {"enabled": true}}, "cgroupDriver": "other",
         "evictionHard": {"memory.available": "200Mi"}, "clusterDNS": ["1.1.1.1"], "streamingConnectionIdleTimeout": null,
     }));
@@ -65,7 +65,7 @@ fn containerd_2_on_cgroup_v2() {
 #[test]
 fn containerd_2_on_cgroup_v1_with_settings_of_a_person() {
     let mut goal = goal("2.2.0-rc.1", CgroupLayout::V1);
-    goal.containerd.config = object(json!({
+    goal.containerd.config = object(&json!({
         "version": 2, "root": "/elsewhere",
         "plugins": {
             "io.containerd.cri.v1.runtime": {"restrict_oom_score_adj": true},
@@ -146,7 +146,7 @@ fn credentials_of_registries_are_for_root_alone() {
     };
     let mut goal = goal("2.1.9", CgroupLayout::V2);
     assert_eq!(mode(&goal)[2..], [("containerd/config.toml", 0o644), ("goal.json", 0o600)]);
-    goal.containerd.config = object(json!({"plugins": {"x": {"password": "sesame"}}}));
+    goal.containerd.config = object(&json!({"plugins": {"x": {"password": "sesame"}}}));
     assert_eq!(mode(&goal)[2], ("containerd/config.toml", 0o600));
     let shown = format!("{:?}", render(&goal, &facts(), Path::new(BIN)).unwrap());
     assert!(!shown.contains("sesame"), "{shown}");
