@@ -77,6 +77,13 @@ impl Lab {
         Ok(())
     }
 
+    /// Takes [`Lab::keep`] back: it goes again with its last clone.
+    pub fn release(&self) -> Result<()> {
+        fs::remove_file(self.record().folder.join("kept"))?;
+        self.inner.kept.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Whether it stays.
     pub fn is_kept(&self) -> bool {
         self.inner.kept.load(Ordering::Relaxed)

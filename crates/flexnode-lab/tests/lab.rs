@@ -226,6 +226,27 @@ fn an_interrupted_lab_cleans_up() {
 
 #[test]
 #[ignore = "needs root and the lab's programs"]
+fn a_kept_lab_stays_until_it_is_released() {
+    let lab = Lab::new().unwrap();
+    let control_plane = ControlPlane::new(&lab, &control_plane::Options::default()).unwrap();
+    lab.keep().unwrap();
+    drop(control_plane);
+    drop(Host::new(&lab, "host").unwrap());
+    lab::sweep().unwrap();
+    let (control_plane, host) = (ControlPlane::open(&lab).unwrap(), Host::open(&lab, "host").unwrap());
+    assert_eq!(host.exec(&["hostname"]).unwrap().stdout, "host\n");
+    drop((control_plane, host));
+    let (control_plane, host) = (ControlPlane::open(&lab).unwrap(), Host::open(&lab, "host").unwrap());
+    assert_eq!(control_plane.kubectl(&["get", "nodes"]).unwrap().code, 0);
+    assert_eq!(control_plane.token().unwrap().len(), 23);
+    let traces = Traces::of(&lab, &[&host]);
+    lab.release().unwrap();
+    drop((control_plane, host, lab));
+    traces.assert_gone();
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
 fn a_snapshot_sees_every_kind_of_change() {
     let lab = Lab::new().unwrap();
     let host = Host::new(&lab, "host").unwrap();
