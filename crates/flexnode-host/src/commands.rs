@@ -149,7 +149,7 @@ fn taken(kept: &Kept) -> Vec<u8> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn failed(command: &Command, reason: impl ToString) -> HostError {
+fn failed(command: &Command, reason: impl std::fmt::Display) -> HostError {
     HostError::Failed { what: format!("run {}", command.line()), reason: reason.to_string() }
 }
 

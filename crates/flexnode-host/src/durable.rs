@@ -239,7 +239,8 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -318,7 +319,7 @@ fn make_temp<'a, T>(
     loop {
         let path = temp_name(dir);
         match make(&path) {
-            Ok(made) => return Ok((Temp { fs, path, remove: |fs, path| fs.unlink(path), armed: true }, made)),
+            Ok(value) => return Ok((Temp { fs, path, remove: |fs, path| fs.unlink(path), armed: true }, value)),
             Err(e) if e.kind() == ErrorKind::AlreadyExists && tries < 1000 => tries += 1,
             Err(e) => return Err(e),
         }
@@ -335,15 +336,15 @@ fn replace_file<T>(
     let dir = parent(path, "write")?;
     let old = replaceable(fs, path)?;
     let label = if old.is_some() { fs.get_xattr(path, SELINUX_LABEL)? } else { None };
-    let (temp, mut file) = make_temp(fs, dir, |temp| fs.create(temp, mode))?;
+    let (temp, mut writer) = make_temp(fs, dir, |temp| fs.create(temp, mode))?;
     if let Some(old) = old {
         keep_owner(fs, &temp.path, old, mode)?;
     }
     keep_label(fs, &temp.path, label.as_deref())?;
-    let filled = fill(file.as_mut(), &temp.path)?;
+    let filled = fill(writer.as_mut(), &temp.path)?;
     // After all that changes the inode, so that one sync covers content, mode, owner and label.
-    file.sync().map_err(|e| FsError::new("sync", &temp.path, e))?;
-    drop(file);
+    writer.sync().map_err(|e| FsError::new("sync", &temp.path, e))?;
+    drop(writer);
     fs.rename(&temp.path, path)?;
     temp.keep();
     // A policy may label by the name that a file gets.

@@ -27,7 +27,7 @@ impl RealKernel {
     }
 }
 
-fn failed(what: impl Into<String>, reason: impl ToString) -> HostError {
+fn failed(what: impl Into<String>, reason: impl std::fmt::Display) -> HostError {
     HostError::Failed { what: what.into(), reason: reason.to_string() }
 }
 
@@ -208,10 +208,10 @@ impl Kernel for RealKernel {
         }
         let command = Command::new("swapoff", [path.to_string_lossy()]).within(SWAPOFF);
         self.commands.run(&command).await?.ok(&command)?;
-        match self.swaps()?.iter().any(|swap| swap.path == path) {
-            false => Ok(()),
-            true => Err(failed(format!("end swap {}", path.display()), "it is still active")),
+        if self.swaps()?.iter().any(|swap| swap.path == path) {
+            return Err(failed(format!("end swap {}", path.display()), "it is still active"));
         }
+        Ok(())
     }
 
     async fn swap_on(&self, path: &Path, priority: i32) -> Result<(), HostError> {

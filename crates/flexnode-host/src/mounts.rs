@@ -116,9 +116,8 @@ impl Mounts for RealMounts {
             Some(Err(e)) => return Err(failed(path, e)),
         }
         match attempt(path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, deadline).await? {
-            Some(Ok(())) => Ok(()),
-            // The first attempt came through after all.
-            Some(Err(Errno::INVAL | Errno::NOENT)) => Ok(()),
+            // Not mounted any more: the first attempt came through after all.
+            Some(Ok(()) | Err(Errno::INVAL | Errno::NOENT)) => Ok(()),
             Some(Err(e)) => Err(failed(path, e)),
             None => Err(HostError::Deadline { what: format!("unmounting {}", path.display()), after: deadline }),
         }

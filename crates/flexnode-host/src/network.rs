@@ -31,7 +31,7 @@ pub struct RealNetwork {
     commands: Arc<dyn Commands>,
 }
 
-fn failed(what: impl Into<String>, reason: impl ToString) -> HostError {
+fn failed(what: impl Into<String>, reason: impl std::fmt::Display) -> HostError {
     HostError::Failed { what: what.into(), reason: reason.to_string() }
 }
 

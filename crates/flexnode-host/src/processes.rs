@@ -116,7 +116,7 @@ fn read(pid: u32) -> io::Result<Option<Process>> {
     Ok(same.then_some(process))
 }
 
-fn failed(what: String, reason: impl ToString) -> HostError {
+fn failed(what: String, reason: impl std::fmt::Display) -> HostError {
     HostError::Failed { what, reason: reason.to_string() }
 }
 

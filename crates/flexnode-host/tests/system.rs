@@ -3,6 +3,8 @@
 //! Build with `cargo test -p flexnode-host --features testing --test system --no-run`, copy the program into a host and
 //! run it there with `--ignored --test-threads=1`.
 
+#![allow(clippy::unwrap_used, reason = "test code: a failed unwrap is a failed test")]
+
 use flexnode_host::testing::systemd_suite::{self, Scripts};
 use flexnode_host::{Command, Host, HostError, durable};
 use std::path::{Path, PathBuf};

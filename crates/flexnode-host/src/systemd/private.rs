@@ -48,7 +48,7 @@ pub(super) async fn connect(answer: std::time::Duration) -> zbus::Result<Connect
 /// the first message; then PID 1 reads both at once, and looks at the message only when another one comes.
 async fn authenticate(stream: &mut UnixStream) -> io::Result<String> {
     let uid = rustix::process::geteuid().as_raw().to_string();
-    let hex: String = uid.bytes().map(|digit| format!("{digit:02x}")).collect();
+    let hex = crate::durable::hex(uid.as_bytes());
     stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes()).await?;
     // Byte by byte: what comes after the line is a message.
     let mut line = Vec::new();

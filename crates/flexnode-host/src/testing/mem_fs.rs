@@ -12,6 +12,7 @@ use crate::{DirEntry, FileWriter, Fs, FsError, Stat};
 use inode::Body;
 use rustix::io::Errno;
 use state::State;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -243,7 +244,7 @@ impl Fs for MemFs {
         Ok(Box::new(Writer { fs: self.clone(), path: path.to_path_buf(), ino }))
     }
     fn mkdir(&self, path: &Path, mode: u32) -> Result<(), FsError> {
-        self.run(Op::Mkdir, path, |state| state.create(path, Body::Dir(Default::default()), mode).map(drop))
+        self.run(Op::Mkdir, path, |state| state.create(path, Body::Dir(BTreeMap::new()), mode).map(drop))
     }
     fn symlink(&self, target: &Path, path: &Path) -> Result<(), FsError> {
         self.run(Op::Symlink, path, |state| state.create(path, Body::Link(target.to_path_buf()), 0o777).map(drop))

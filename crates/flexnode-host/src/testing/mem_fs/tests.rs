@@ -68,8 +68,10 @@ fn a_fault_passes_and_ends_as_told() {
     assert_eq!((fs.changes(), fs.log().len()), (3, 3));
 }
 
-/// The operations whose crash states are looked at, with what they change.
-fn operations() -> Vec<(&'static str, fn(&MemFs) -> Result<(), FsError>)> {
+type Operation = fn(&MemFs) -> Result<(), FsError>;
+
+/// The operations whose crash states are looked at.
+fn operations() -> Vec<(&'static str, Operation)> {
     vec![
         ("write", |fs| durable::write(fs, Path::new(TARGET), b"new", 0o600).map(drop)),
         ("copy", |fs| durable::copy_hashed(fs, &mut &b"new"[..], Path::new(TARGET), 0o600, None).map(drop)),

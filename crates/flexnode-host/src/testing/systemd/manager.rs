@@ -362,6 +362,7 @@ impl Manager {
             let link = etc.join(alias);
             if self.fs.lstat(&link)?.is_some_and(|stat| stat.kind == FileKind::Link) {
                 self.fs.unlink(&link)?;
+                self.links_outdated = true;
             }
         }
         Ok(())
