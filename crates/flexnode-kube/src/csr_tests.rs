@@ -12,7 +12,7 @@ fn pem(node: &str) -> String {
     params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
 }
 
-pub(crate) fn request(name: &str, node: &str, created: &str, status: Value) -> Value {
+pub(crate) fn request(name: &str, node: &str, created: &str, status: &Value) -> Value {
     use base64::Engine as _;
     json!({
         "metadata": {"name": name, "creationTimestamp": created},
@@ -43,7 +43,7 @@ fn condition(kind: &str, message: Option<&str>) -> Value {
 
 #[tokio::test]
 async fn a_pending_request_is_named_with_its_command() {
-    let found = state(vec![request("node-csr-x", "node-1", "2026-11-30T11:59:18Z", json!({}))]).await.unwrap();
+    let found = state(vec![request("node-csr-x", "node-1", "2026-11-30T11:59:18Z", &json!({}))]).await.unwrap();
     assert_eq!(found, RequestState::Pending { name: "node-csr-x".into(), age: SignedDuration::from_secs(42) });
     let advice = found.advice().unwrap();
     assert!(advice.contains("kubectl certificate approve node-csr-x") && advice.contains("42 s"), "{advice}");
@@ -51,31 +51,31 @@ async fn a_pending_request_is_named_with_its_command() {
 
 #[tokio::test]
 async fn other_nodes_requests_are_not_ours() {
-    let other = request("node-csr-y", "node-10", "2026-11-30T11:59:00Z", json!({}));
+    let other = request("node-csr-y", "node-10", "2026-11-30T11:59:00Z", &json!({}));
     assert_eq!(state(vec![other]).await.unwrap(), RequestState::None);
-    let mut server = request("csr-z", "node-1", "2026-11-30T11:59:00Z", json!({}));
+    let mut server = request("csr-z", "node-1", "2026-11-30T11:59:00Z", &json!({}));
     server["spec"]["signerName"] = "kubernetes.io/kubelet-serving".into();
     assert_eq!(state(vec![server]).await.unwrap(), RequestState::None);
-    let mut broken = request("csr-b", "node-1", "2026-11-30T11:59:00Z", json!({}));
+    let mut broken = request("csr-b", "node-1", "2026-11-30T11:59:00Z", &json!({}));
     broken["spec"]["request"] = "QUJD".into();
     assert_eq!(state(vec![broken]).await.unwrap(), RequestState::None);
 }
 
 #[tokio::test]
 async fn the_newest_request_counts_and_each_state_has_its_words() {
-    let old = || request("old", "node-1", "2026-11-30T10:00:00Z", condition("Denied", Some("no")));
-    let newest = |status| vec![request("new", "node-1", "2026-11-30T11:00:00Z", status), old()];
+    let old = || request("old", "node-1", "2026-11-30T10:00:00Z", &condition("Denied", Some("no")));
+    let newest = |status: &Value| vec![request("new", "node-1", "2026-11-30T11:00:00Z", status), old()];
     let name = || "new".to_owned();
-    let denied = state(newest(condition("Denied", None))).await.unwrap();
+    let denied = state(newest(&condition("Denied", None))).await.unwrap();
     assert_eq!(denied, RequestState::Denied { name: name(), message: "ByHand".into() });
     assert!(denied.advice().unwrap().contains("kubectl delete csr new"));
-    let failed = state(newest(condition("Failed", Some("no key")))).await.unwrap();
+    let failed = state(newest(&condition("Failed", Some("no key")))).await.unwrap();
     assert!(failed.advice().unwrap().contains("no key"));
-    let approved = state(newest(condition("Approved", None))).await.unwrap();
+    let approved = state(newest(&condition("Approved", None))).await.unwrap();
     assert_eq!(approved, RequestState::Approved { name: name() });
     assert!(approved.advice().unwrap().contains("kube-controller-manager"));
     let issued = json!({"conditions": [{"type": "Approved", "status": "True"}], "certificate": "QUJD"});
-    let issued = state(newest(issued)).await.unwrap();
+    let issued = state(newest(&issued)).await.unwrap();
     assert_eq!((issued.advice(), issued), (None, RequestState::Issued { name: name() }));
 }
 

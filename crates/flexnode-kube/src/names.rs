@@ -118,26 +118,31 @@ impl Names {
         }
         let name =
             Name::from_str(host).map_err(|e| NameError::Invalid { name: host.to_owned(), reason: e.to_string() })?;
-        let found = self.from_hosts_file(&name)?;
+        let found = self.look_in_hosts(&name)?;
         if !found.is_empty() {
             return Ok(found);
         }
-        self.from_dns(host, name).await
+        self.ask_dns(host, name).await
     }
 
-    fn from_hosts_file(&self, name: &Name) -> Result<Vec<IpAddr>, NameError> {
+    fn look_in_hosts(&self, name: &Name) -> Result<Vec<IpAddr>, NameError> {
         let mut hosts = Hosts::default();
         let bytes = read(&self.files.hosts)?;
         hosts.read_hosts_conf(bytes.as_slice()).map_err(|e| file_error(&self.files.hosts, &e))?;
         let mut addresses = Vec::new();
         for kind in [RecordType::A, RecordType::AAAA] {
             let found = hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind));
-            addresses.extend(found.iter().flat_map(|l| l.answers()).filter_map(|record| record.data.ip_addr()));
+            addresses.extend(
+                found
+                    .iter()
+                    .flat_map(hickory_resolver::lookup::Lookup::answers)
+                    .filter_map(|record| record.data.ip_addr()),
+            );
         }
         Ok(addresses)
     }
 
-    async fn from_dns(&self, host: &str, name: Name) -> Result<Vec<IpAddr>, NameError> {
+    async fn ask_dns(&self, host: &str, name: Name) -> Result<Vec<IpAddr>, NameError> {
         let Dns { resolver, servers, .. } = self.dns()?;
         match resolver.lookup_ip(name).await {
             Ok(answer) => {

@@ -28,9 +28,8 @@ fn healthy(seen: &Seen) -> Reply {
 
 /// A server whose review is answered like this.
 async fn reviewing(ca: &Ca, status: u16, body: serde_json::Value) -> Server {
-    Server::start(&ca.server(), None, move |seen| match seen.line.starts_with("POST") {
-        true => Reply::json(status, &body),
-        false => healthy(seen),
+    Server::start(&ca.server(), None, move |seen| {
+        if seen.line.starts_with("POST") { Reply::json(status, &body) } else { healthy(seen) }
     })
     .await
 }

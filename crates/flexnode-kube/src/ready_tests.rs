@@ -13,8 +13,8 @@ fn node(status: &str, message: &str, heartbeat: &str) -> Value {
     crate::node::tests::object(status, message, heartbeat)
 }
 
-fn seen(status: &str, message: &str, heartbeat: &str) -> Option<NodeView> {
-    Some(view(&serde_json::from_value(node(status, message, heartbeat)).unwrap()))
+fn seen(status: &str, message: &str, heartbeat: &str) -> NodeView {
+    view(&serde_json::from_value(node(status, message, heartbeat)).unwrap())
 }
 
 const T0: &str = "2026-11-30T12:00:00Z";
@@ -26,18 +26,18 @@ async fn ready_is_ready_at_once() {
     let mut watching = Watching::new(&wait);
     assert_eq!(watching.see(None, Instant::now()), None);
     assert_eq!(watching.why, "the Node is not registered yet");
-    assert_eq!(watching.see(seen("False", "PLEG", T0), Instant::now()), None);
+    assert_eq!(watching.see(Some(seen("False", "PLEG", T0)), Instant::now()), None);
     assert_eq!(watching.why, "R: PLEG");
-    assert!(matches!(watching.see(seen("True", "", T1), Instant::now()), Some(ReadyOutcome::Ready(_))));
+    assert!(matches!(watching.see(Some(seen("True", "", T1)), Instant::now()), Some(ReadyOutcome::Ready(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_old_heartbeat_says_nothing_about_the_kubelet_of_now() {
     let wait = WaitReady { before: Some(T0.parse().unwrap()), ..wait() };
     let mut watching = Watching::new(&wait);
-    assert_eq!(watching.see(seen("True", "", T0), Instant::now()), None);
+    assert_eq!(watching.see(Some(seen("True", "", T0)), Instant::now()), None);
     assert!(watching.why.contains("has not reported since its start"));
-    assert!(matches!(watching.see(seen("True", "", T1), Instant::now()), Some(ReadyOutcome::Ready(_))));
+    assert!(matches!(watching.see(Some(seen("True", "", T1)), Instant::now()), Some(ReadyOutcome::Ready(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,19 +45,19 @@ async fn only_the_network_missing_ends_well_after_its_patience() {
     let wait = wait();
     let mut watching = Watching::new(&wait);
     let begin = Instant::now();
-    assert_eq!(watching.see(seen("False", NETWORK, T0), begin), None);
+    assert_eq!(watching.see(Some(seen("False", NETWORK, T0)), begin), None);
     let later = |seconds| begin + Duration::from_secs(seconds);
     assert_eq!(watching.look_at_time(later(19)), None);
     assert!(matches!(watching.look_at_time(later(20)), Some(ReadyOutcome::NetworkMissing(_))));
     // Another reason in between begins anew.
-    assert_eq!(watching.see(seen("False", "PLEG", T1), later(19)), None);
-    assert_eq!(watching.see(seen("False", NETWORK, T1), later(19)), None);
+    assert_eq!(watching.see(Some(seen("False", "PLEG", T1)), later(19)), None);
+    assert_eq!(watching.see(Some(seen("False", NETWORK, T1)), later(19)), None);
     assert_eq!(watching.look_at_time(later(38)), None);
     assert!(watching.look_at_time(later(39)).is_some());
     // Who insists on Ready gets nothing else.
     let insists = WaitReady { network_patience: None, ..wait.clone() };
     let mut watching = Watching::new(&insists);
-    assert_eq!(watching.see(seen("False", NETWORK, T0), begin), None);
+    assert_eq!(watching.see(Some(seen("False", NETWORK, T0)), begin), None);
     assert_eq!(watching.look_at_time(later(1000)), None);
 }
 
@@ -150,7 +150,7 @@ async fn while_kubelet_has_no_certificate_its_request_is_named() {
     let fs: Arc<dyn flexnode_host::Fs> = Arc::new(flexnode_host::testing::MemFs::new());
     let client =
         NodeClient::from_kubelet_credentials(fs, "/var/lib/kubelet/kubeconfig", "node-1", crate::Names::system());
-    let request = crate::csr::tests::request("node-csr-x", "node-1", "2020-01-01T00:00:00Z", json!({}));
+    let request = crate::csr::tests::request("node-csr-x", "node-1", "2020-01-01T00:00:00Z", &json!({}));
     let requests = json!({
         "kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1", "metadata": {}, "items": [request],
     });

@@ -119,7 +119,9 @@ pub(crate) fn containerd_version(seen: &Observation) -> Option<String> {
     let slot = slot_of(seen, UNIT_CONTAINERD)?;
     slot.containerd_version.clone().or_else(|| {
         let version = seen.runtime_version.as_ref().ok().filter(|v| !v.version.is_empty())?;
-        Some(version.version.trim_start_matches('v').to_owned())
+        // Builds add to it: `2.1.9+unknown`, `1.7.24~ds1`.
+        let plain = version.version.trim_start_matches('v');
+        Some(plain.split(['+', '~']).next().unwrap_or(plain).to_owned())
     })
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A status file has one or two kilobytes.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -264,16 +264,31 @@ fn lock(path: &Path) -> Result<OwnedFd, StatusFileError> {
     let failed = |op, e: Errno| StatusFileError::Fs(FsError::new(op, &lock, e.into()));
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&lock, flags, Mode::from_raw_mode(MODE)).map_err(|e| failed("open", e))?;
-    let end = Instant::now() + LOCK_DEADLINE;
-    let mut pause = Duration::from_millis(1);
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < end => std::thread::sleep(pause),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(StatusFileError::Locked { path: lock }),
-            Err(e) => return Err(failed("lock", e)),
-        }
-        pause = (pause * 2).min(Duration::from_millis(4));
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => wait_for_lock(file, lock),
+        Err(e) => Err(failed("lock", e)),
+    }
+}
+
+/// Waits in a thread, because flock(2) has no deadline. When the time is over the thread stays until the lock is free, and
+/// then gives it back at once.
+fn wait_for_lock(file: OwnedFd, lock: PathBuf) -> Result<OwnedFd, StatusFileError> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let locked = loop {
+            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        // When nobody waits any more, the descriptor is dropped here, and the lock with it.
+        let _ = sender.send(locked.map(|()| file));
+    });
+    match receiver.recv_timeout(LOCK_DEADLINE) {
+        Ok(Ok(file)) => Ok(file),
+        Ok(Err(e)) => Err(FsError::new("lock", &lock, e.into()).into()),
+        Err(_) => Err(StatusFileError::Locked { path: lock }),
     }
 }
 

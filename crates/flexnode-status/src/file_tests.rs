@@ -1,6 +1,7 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 
 struct Place {
     _temp: tempfile::TempDir,
@@ -233,7 +234,6 @@ fn the_functions_without_a_path_use_the_users_own_directory() {
     if std::env::var_os(CHILD).is_some() {
         return in_the_users_directory();
     }
-    use std::os::unix::process::CommandExt as _;
     let temp = tempfile::tempdir().unwrap();
     let (program, runtime) = (temp.path().join("test"), temp.path().join("runtime"));
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

@@ -41,7 +41,7 @@ impl Places {
 
 fn is_own(dir: &Path, uid: u32) -> bool {
     let stat = if dir.is_absolute() { RealFs::host().lstat(dir).ok().flatten() } else { None };
-    stat.is_some_and(|s| s.kind == FileKind::Dir && s.uid == uid && s.mode & 0o077 == 0)
+    stat.is_some_and(|s| s.kind == FileKind::Dir && s.uid == uid && s.mode & 0o777 == 0o700)
 }
 
 /// Makes the directory of a status file when it is missing, and refuses one that somebody else could write in.

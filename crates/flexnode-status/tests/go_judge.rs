@@ -2,6 +2,8 @@
 //!
 //! Needs `go` on the PATH; where it is missing the tests say so and end.
 
+#![allow(clippy::unwrap_used, reason = "clippy knows only functions marked as tests for tests")]
+
 use flexnode_status::{ArcStatus, LastUpdatedBy, LastUpdatedReason, NodeStatus};
 use jiff::Timestamp;
 use proptest::prelude::*;
