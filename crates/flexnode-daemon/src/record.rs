@@ -6,7 +6,7 @@
 use crate::host_setup::{Before, Recorder};
 use async_trait::async_trait;
 use flexnode_host::durable::{self, Change};
-use flexnode_host::{Fs, FsError, Host, HostError};
+use flexnode_host::{FileKind, Fs, FsError, Host, HostError};
 use flexnode_model::DocumentError;
 use flexnode_model::record::{ChainBefore, Existed, HostRecord, SwapBefore};
 use flexnode_ops::{Outcome, StepError};
@@ -54,6 +54,8 @@ pub const USED_PATHS: &[&str] = &[
     "/var/log/containers",
     "/var/log/pods",
 ];
+
+const CNI_CONF: &str = "/etc/cni/net.d";
 
 /// Why the record cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -201,6 +203,12 @@ async fn observe(host: &Host) -> Result<Existed, RecordError> {
             existed.paths.insert((*path).to_owned());
         }
     }
+    // Network plugins of other programs have their configuration there too: which files were there is kept.
+    let conf = Path::new(CNI_CONF);
+    if host.fs.stat(conf)?.is_some_and(|stat| stat.kind == FileKind::Dir) {
+        let names = host.fs.read_dir(conf)?.into_iter().map(|entry| conf.join(entry.name));
+        existed.paths.extend(names.map(|path| path.to_string_lossy().into_owned()));
+    }
     for mount in host.mounts.list()? {
         if USED_PATHS.iter().any(|used| mount.path.starts_with(used)) {
             existed.mounts.insert(mount.path.to_string_lossy().into_owned());
@@ -240,7 +248,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_there_is_recorded_once() {
         let fake = FakeHost::new();
-        fake.fs.put_dir("/opt/cni/bin", 0o755);
+        fake.fs.put_dir("/opt/cni/bin", 0o755).put("/etc/cni/net.d/87-podman.conflist", "{}", 0o644);
         fake.network.add_link("cni0", "bridge", &[]).add_namespace("netns-1").add_rule("ipv4/nat", ":CNI-1 - [0:0]");
         fake.mounts.mount("/var/lib/kubelet", "ext4", "/dev/vdb");
         assert!(matches!(recorder(&fake).record_host(&fake.host()).await, Ok(Outcome::Changed(_))));
@@ -253,6 +261,7 @@ mod tests {
         assert_eq!(record.existed("/opt/cni/bin"), Some(true));
         assert_eq!(record.existed("/var/lib/containerd"), Some(false));
         assert_eq!(record.existed("/somewhere"), None);
+        assert!(existed.paths.contains("/etc/cni/net.d/87-podman.conflist"));
         assert!(existed.links.contains("cni0") && !existed.links.contains("veth1"));
         assert!(existed.namespaces.contains("netns-1") && existed.mounts.contains("/var/lib/kubelet"));
         assert_eq!(existed.chains.iter().map(|c| c.chain.as_str()).collect::<Vec<_>>(), ["CNI-1"]);

@@ -33,7 +33,7 @@ pub struct ChainBefore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Existed {
-    /// Of the paths that the node uses, those that existed.
+    /// Of the paths that the node uses, those that existed, and the files in the directory of network configurations.
     pub paths: BTreeSet<String>,
     /// All paths that were looked at.
     pub looked_at: BTreeSet<String>,

@@ -3,6 +3,7 @@
 //!
 //! It is gone once the sandboxes are, so it is looked for before, and kept in a file until the end of the reset.
 
+use crate::record::RECORD_PATH;
 use flexnode_host::durable;
 use flexnode_host::{Fs, FsError};
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ const SANDBOX_DIRS: [&str; 3] = [
     "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes",
     "/run/containerd/io.containerd.runtime.v2.task/k8s.io",
 ];
-const CONF: &str = "/etc/cni/net.d";
+/// Where network plugins put their configuration.
+pub(super) const CONF: &str = "/etc/cni/net.d";
 
 /// What belongs to the pods of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +43,10 @@ pub struct Evidence {
     pub namespaces: BTreeSet<String>,
     /// Links that CNI wrote down for containers of others.
     pub foreign_links: BTreeSet<String>,
-    /// Bridges that the node's network configuration names.
+    /// Bridges that the configuration of the pods' network names.
     pub bridges: BTreeSet<String>,
+    /// The network configuration that containerd used.
+    pub conf: Option<PathBuf>,
     /// Files of CNI that are about these sandboxes.
     pub files: BTreeSet<PathBuf>,
 }
@@ -55,7 +59,10 @@ impl Evidence {
         self.links.extend(other.links);
         self.namespaces.extend(other.namespaces);
         self.foreign_links.extend(other.foreign_links);
-        self.bridges.extend(other.bridges);
+        // Once the node's configuration is gone, the first one left is of another program.
+        if self.conf.is_none() {
+            (self.conf, self.bridges) = (other.conf, other.bridges);
+        }
         self.files.extend(other.files);
     }
 }
@@ -69,7 +76,7 @@ pub fn load(fs: &dyn Fs) -> Evidence {
 
 /// Looks again, adds it to what was kept, and keeps it. `known`: identifiers that the runtime told.
 ///
-/// Without any sandbox nothing is written.
+/// On a host that was no node nothing is written.
 pub fn gather(fs: &dyn Fs, known: impl IntoIterator<Item = String>) -> Result<Evidence, FsError> {
     let mut evidence = load(fs);
     let before = evidence.clone();
@@ -77,12 +84,13 @@ pub fn gather(fs: &dyn Fs, known: impl IntoIterator<Item = String>) -> Result<Ev
     for dir in SANDBOX_DIRS {
         evidence.sandboxes.extend(names(fs, Path::new(dir))?);
     }
-    let mut found = Evidence { bridges: bridges(fs)?, ..Evidence::default() };
+    let mut found = Evidence::default();
+    configuration(fs, &mut found)?;
     results(fs, &evidence.sandboxes, &mut found)?;
     reservations(fs, &evidence.sandboxes, &mut found)?;
     evidence.merge(found);
-    let worth = !evidence.sandboxes.is_empty() || !evidence.bridges.is_empty();
-    if worth && evidence != before {
+    let is_node = !evidence.sandboxes.is_empty() || fs.lstat(Path::new(RECORD_PATH))?.is_some();
+    if is_node && evidence != before {
         let path = Path::new(EVIDENCE_PATH);
         if let Some(dir) = path.parent() {
             durable::ensure_dir(fs, dir, 0o755)?;
@@ -150,17 +158,21 @@ fn reservations(fs: &dyn Fs, ours: &BTreeSet<String>, found: &mut Evidence) -> R
     Ok(())
 }
 
-/// The bridges of the configurations in /etc/cni/net.d. Another CNI user has its configuration elsewhere or was here
-/// before, which the record tells.
-fn bridges(fs: &dyn Fs) -> Result<BTreeSet<String>, FsError> {
-    let mut bridges = BTreeSet::new();
-    for name in names(fs, Path::new(CONF))? {
-        let Ok(Some(bytes)) = fs.read(&Path::new(CONF).join(name), LIMIT) else { continue };
+/// The configuration that containerd uses, and its bridges: the first in /etc/cni/net.d that can be read. The others are
+/// of other programs.
+fn configuration(fs: &dyn Fs, found: &mut Evidence) -> Result<(), FsError> {
+    let is_conf = |name: &&String| {
+        Path::new(name).extension().is_some_and(|kind| ["conf", "conflist", "json"].iter().any(|known| kind == *known))
+    };
+    for name in names(fs, Path::new(CONF))?.iter().filter(is_conf) {
+        let path = Path::new(CONF).join(name);
+        let Ok(Some(bytes)) = fs.read(&path, LIMIT) else { continue };
         let Ok(conf) = serde_json::from_slice::<Value>(&bytes) else { continue };
         let plugins = conf["plugins"].as_array().cloned().unwrap_or_else(|| vec![conf.clone()]);
-        for plugin in plugins.iter().filter(|plugin| plugin["type"] == "bridge") {
-            bridges.insert(plugin["bridge"].as_str().unwrap_or("cni0").to_owned());
-        }
+        let bridges = plugins.iter().filter(|plugin| plugin["type"] == "bridge");
+        found.bridges = bridges.map(|plugin| plugin["bridge"].as_str().unwrap_or("cni0").to_owned()).collect();
+        found.conf = Some(path);
+        return Ok(());
     }
-    Ok(bridges)
+    Ok(())
 }

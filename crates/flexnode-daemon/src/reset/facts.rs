@@ -59,6 +59,8 @@ pub struct Facts {
     pub sysctls: BTreeMap<String, String>,
     /// Active swap areas.
     pub swaps: BTreeSet<String>,
+    /// Recorded swap areas whose device or file is there.
+    pub swap_paths: BTreeSet<String>,
     /// /etc/fstab.
     pub fstab: Option<String>,
     /// Content of the files that the host's setup writes.
@@ -108,7 +110,7 @@ pub async fn observe(
     }
     let program = host_root.join("bin").join(agent_binary::PROGRAM);
     let single = places::FILES.iter().map(PathBuf::from).chain([program, host_root.join(places::AGENT_SLOTS)]);
-    for file in single.chain(facts.evidence.files.clone()) {
+    for file in single.chain(facts.evidence.files.clone()).chain(facts.evidence.conf.clone()) {
         if let Some(stat) = fs.lstat(&file)? {
             facts.files.insert(file, stat.kind);
         }
@@ -151,6 +153,11 @@ async fn settings(host: &Host, record: Option<&HostRecord>, facts: &mut Facts) -
     for key in record.sysctls.keys() {
         if let Some(value) = host.kernel.sysctl(key)? {
             facts.sysctls.insert(key.clone(), value);
+        }
+    }
+    for area in &record.swaps {
+        if fs.lstat(Path::new(&area.path))?.is_some() {
+            facts.swap_paths.insert(area.path.clone());
         }
     }
     for unit in &record.masked {

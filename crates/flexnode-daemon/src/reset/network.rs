@@ -3,7 +3,7 @@
 
 use super::facts::Facts;
 use super::places;
-use super::plan::{Kept, Plan, Removal};
+use super::plan::{self, Kept, Plan, Removal};
 use crate::record;
 use flexnode_model::record::{ChainBefore, Existed};
 use std::collections::BTreeSet;
@@ -49,9 +49,12 @@ fn is_runtime_namespace(name: &str) -> bool {
 }
 
 fn links(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    // A configuration that was there before the node belongs to another program, and so do its bridges.
+    let own_conf = facts.evidence.conf.as_deref().is_some_and(|conf| plan::came_after(facts, conf));
     for name in &facts.links {
         let known = facts.evidence.links.contains(name);
-        let of_name = places::LINKS.contains(&name.as_str()) || facts.evidence.bridges.contains(name);
+        let bridge = own_conf && facts.evidence.bridges.contains(name);
+        let of_name = places::LINKS.contains(&name.as_str()) || bridge;
         let what = || format!("the network link {name}");
         if before.is_some_and(|before| before.links.contains(name)) {
             if known || of_name {

@@ -2,6 +2,7 @@
 //!
 //! Planned again after everything was tried, what it still names is what is left.
 
+use super::evidence::CONF;
 use super::facts::{Facts, Place};
 use super::places::{self, Policy};
 use super::{network, settings};
@@ -184,6 +185,11 @@ fn trees(facts: &Facts, plan: &mut Plan) {
             push_tree(facts, plan, file.clone());
         }
     }
+    // Where other programs keep theirs, the configuration of the node's own network goes: it came with an add-on.
+    let new = |conf: &&PathBuf| facts.files.contains_key(*conf) && came_after(facts, conf) && conf.starts_with(CONF);
+    if let Some(conf) = facts.evidence.conf.as_ref().filter(new).filter(|_| !goes_whole(facts, Path::new(CONF))) {
+        push_tree(facts, plan, conf.clone());
+    }
     for place in places::PLACES {
         let path = Path::new(place.path);
         if let Some(state) = facts.places.get(path).filter(|state| state.kind.is_some()) {
@@ -202,6 +208,15 @@ fn credential_path(facts: &Facts, path: &Path) -> Option<PathBuf> {
 /// Whether it was there before the node: `None` when nobody knows.
 fn existed(facts: &Facts, path: &Path) -> Option<bool> {
     facts.record.as_ref()?.existed(path.to_str()?)
+}
+
+/// Whether a file in a directory that was looked at was not there before the node.
+pub(super) fn came_after(facts: &Facts, file: &Path) -> bool {
+    let existed = facts.record.as_ref().and_then(|record| record.existed.as_ref());
+    existed.is_some_and(|existed| {
+        let looked = file.parent().and_then(Path::to_str).is_some_and(|dir| existed.looked_at.contains(dir));
+        looked && file.to_str().is_some_and(|file| !existed.paths.contains(file))
+    })
 }
 
 fn goes_whole(facts: &Facts, path: &Path) -> bool {

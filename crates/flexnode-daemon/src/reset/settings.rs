@@ -21,9 +21,12 @@ pub(super) fn plan(facts: &Facts, plan: &mut Plan) {
     plan.removals.extend(facts.disabled.iter().cloned().map(Removal::Enable));
     let Some(record) = &facts.record else { return };
     kernel(facts, plan);
-    for area in &record.swaps {
-        if !facts.swaps.contains(&area.path) {
+    for area in record.swaps.iter().filter(|area| !facts.swaps.contains(&area.path)) {
+        if facts.swap_paths.contains(&area.path) {
             plan.removals.push(Removal::SwapOn(area.path.clone(), area.priority));
+        } else {
+            let why = "it is not there now; what makes it at boot will do so again";
+            plan.kept.push(Kept::new(format!("swap off on {}", area.path), why));
         }
     }
     for module in &record.modules {

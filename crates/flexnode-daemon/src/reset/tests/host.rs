@@ -24,7 +24,8 @@ fn pristine() -> FakeHost {
     let fake = FakeHost::new();
     fake.fs.put_dir("/etc/sysctl.d", 0o755).put_dir("/etc/modules-load.d", 0o755);
     fake.fs.put(CONFIG, "{}", 0o600).put("/etc/fstab", "/swap.img none swap sw 0 0\n", 0o644);
-    fake.fs.put("/opt/cni/bin/theirs", "x", 0o755).put("/etc/cni/net.d/87-podman.conflist", "{}", 0o644);
+    let podman = r#"{"name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0"}]}"#;
+    fake.fs.put("/opt/cni/bin/theirs", "x", 0o755).put("/etc/cni/net.d/87-podman.conflist", podman, 0o644);
     fake.fs.put("/etc/systemd/system/theirs.service", "[Service]\nExecStart=/bin/true\n", 0o644);
     fake.network.add_link("cni0", "bridge", &["10.88.0.1"]).add_namespace("netns-theirs");
     fake
@@ -61,8 +62,11 @@ async fn joined() -> (FakeHost, Arc<FakeCri>) {
         r#"{{"containerId": "pod-0000000000", "netns": "/var/run/netns/{NS}", "result": {{"interfaces": [
             {{"name": "cni0"}}, {{"name": "veth1"}}, {{"name": "eth0", "sandbox": "/var/run/netns/{NS}"}}]}}}}"#
     );
+    fs.put("/etc/cni/net.d/10-node.conflist", r#"{"plugins": [{"type": "bridge", "bridge": "br-node"}]}"#, 0o644);
     fs.put("/var/lib/cni/results/n-pod-0000000000-eth0", result, 0o600);
     fake.mounts.mount("/var/lib/kubelet/pods/u/volumes/v", "tmpfs", "tmpfs");
+    // Made by podman after the node: nothing of ours.
+    fake.network.add_link("cni-podman0", "bridge", &[]).add_link("br-node", "bridge", &[]);
     fake.network.add_link("veth1", "veth", &[]).add_namespace(NS).add_rule("ipv4/filter", ":KUBE-FIREWALL - [0:0]");
     (fake, Arc::new(FakeCri::with_pods(1)))
 }
@@ -91,6 +95,10 @@ fn tree(fake: &FakeHost) -> Tree {
     tree
 }
 
+async fn links(fake: &FakeHost) -> Vec<String> {
+    fake.network.links().await.unwrap().into_iter().map(|link| link.name).collect()
+}
+
 #[tokio::test]
 async fn the_host_is_as_it_was() {
     let (fake, cri) = joined().await;
@@ -99,8 +107,7 @@ async fn the_host_is_as_it_was() {
     assert!(changed);
     assert_eq!(tree(&pristine()).difference(&tree(&fake)), [""; 0]);
     assert_eq!(fake.fs.text("/opt/unbounded/agent/bin/aks-flex-node"), "x");
-    let links: Vec<String> = fake.network.links().await.unwrap().into_iter().map(|l| l.name).collect();
-    assert_eq!(links, ["lo", "eth0", "cni0"]);
+    assert_eq!(links(&fake).await, ["lo", "eth0", "cni0", "cni-podman0"]);
     assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"]);
     assert_eq!(fake.network.rules().await.unwrap(), []);
     assert_eq!(fake.kernel.state().sysctls["net.ipv4.ip_forward"], "0");
@@ -150,6 +157,7 @@ async fn a_reset_that_was_cut_short_after_any_step_is_finished_by_the_next() {
         assert_eq!(report.unwrap().left, [], "cut before {}", names[cut]);
         assert_eq!(tree(&pristine()).difference(&tree(&fake)), [""; 0], "cut before {}", names[cut]);
         assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"], "cut before {}", names[cut]);
+        assert_eq!(links(&fake).await, ["lo", "eth0", "cni0", "cni-podman0"], "cut before {}", names[cut]);
     }
 }
 

@@ -37,9 +37,10 @@ fn what_was_there_before_stays_and_what_came_with_the_node_goes() {
     facts.namespaces = names(&[NS, NS2, "netns-other", "cni-x"]);
     facts.evidence.links = names(&["veth1", "cni0"]);
     facts.evidence.bridges = names(&["br-mine"]);
-    let plan = plan(&facts);
+    facts.evidence.conf = Some("/etc/cni/net.d/10-mine.conflist".into());
+    let found = plan(&facts);
     assert_eq!(
-        removed(&plan),
+        removed(&found),
         [
             format!("the network namespace {NS}"),
             "the network link br-mine".into(),
@@ -48,7 +49,11 @@ fn what_was_there_before_stays_and_what_came_with_the_node_goes() {
             "the network link veth1".into()
         ]
     );
-    assert_eq!(kept(&plan), ["the network link cni0"]);
+    assert_eq!(kept(&found), ["the network link cni0"]);
+    // The bridge of a configuration that was there before is another program's.
+    let before = &mut facts.record.as_mut().unwrap().existed.as_mut().unwrap().paths;
+    before.insert("/etc/cni/net.d/10-mine.conflist".into());
+    assert!(!removed(&plan(&facts)).contains(&"the network link br-mine".to_owned()));
 }
 
 #[test]

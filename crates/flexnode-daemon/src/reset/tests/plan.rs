@@ -288,6 +288,7 @@ fn settings_go_back_unless_somebody_changed_them_since() {
     record.swaps = vec![
         SwapBefore { path: "/swap.img".into(), priority: -2 },
         SwapBefore { path: "/dev/sdb".into(), priority: 5 },
+        SwapBefore { path: "/dev/zram0".into(), priority: 100 },
     ];
     record.keep_file(sysctls::SYSCTL_FILE, None);
     record.keep_file("/etc/modules-load.d/aks-flex-node.conf", Some(b"overlay\n"));
@@ -303,6 +304,7 @@ fn settings_go_back_unless_somebody_changed_them_since() {
         facts.sysctls.insert(key.into(), now.into());
     }
     facts.swaps.insert("/dev/sdb".into());
+    facts.swap_paths = ["/dev/sdb".to_owned(), "/swap.img".to_owned()].into();
     facts.fstab = Some(format!("/dev/vda / ext4 defaults 0 1\n{}/swap.img none swap sw 0 0\n", fstab::MARKER));
     facts.masked.insert("dev-zram0.swap".into());
     facts.disabled.insert("swap.service".into());
@@ -328,7 +330,8 @@ fn settings_go_back_unless_somebody_changed_them_since() {
     assert_eq!(trees(&found), [sysctls::SYSCTL_FILE, "/etc/sysctl.d/"]);
     let kept = kept(&found);
     assert!(kept[0].starts_with("the kernel setting vm.overcommit_memory = 2: somebody changed it"), "{kept:?}");
-    assert!(kept[1].starts_with("the kernel module br_netfilter"), "{kept:?}");
+    assert!(kept[1].starts_with("swap off on /dev/zram0"), "{kept:?}");
+    assert!(kept[2].starts_with("the kernel module br_netfilter"), "{kept:?}");
 }
 
 #[test]
