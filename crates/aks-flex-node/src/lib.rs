@@ -44,7 +44,16 @@ impl Env {
 }
 
 /// Runs the program. The first of `args` is its own name.
-pub fn run<I>(args: I, mut env: Env) -> ExitCode
+pub fn run<I>(args: I, env: Env) -> ExitCode
+where
+    I: IntoIterator,
+    I::Item: Into<OsString> + Clone,
+{
+    exit_of(args, env).into()
+}
+
+/// As [`run`]; the exit code as a word.
+pub fn exit_of<I>(args: I, mut env: Env) -> Exit
 where
     I: IntoIterator,
     I::Item: Into<OsString> + Clone,
@@ -69,16 +78,19 @@ where
         let line = progress::json::finished(exit.code(), layers, hints, jiff::Timestamp::now());
         env.terminal.out.line(&line);
     }
-    exit.into()
+    exit
 }
 
 /// Help and version go to standard output and end well; anything else is a mistake of the person.
-fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
+fn usage(error: &clap::Error, terminal: &Terminal) -> Exit {
     let (stream, exit) = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (&terminal.out, Exit::Done),
         _ => (&terminal.err, Exit::Usage),
     };
     let text = error.render();
     stream.write(&if stream.is_terminal { text.ansi().to_string() } else { text.to_string() });
-    exit.into()
+    exit
 }
+
+#[cfg(test)]
+mod tests;
