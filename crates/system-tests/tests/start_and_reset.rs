@@ -143,7 +143,7 @@ fn a_cluster_that_cannot_be_joined_is_said_before_any_change() {
     let weak = cluster.control_plane.add_token(&expired).unwrap();
     let cases: [(&str, serde_json::Value, &[&str]); 5] = [
         ("/azure/bootstrapToken/token", "aaaaaa.bbbbbbbbbbbbbbbb".into(), &["token"]),
-        ("/azure/bootstrapToken/token", weak.into(), &["certificatesigningrequests"]),
+        ("/azure/bootstrapToken/token", weak.into(), &["certificate signing requests", "system:node-bootstrapper"]),
         ("/node/kubelet/clusterFQDN", format!("{}:1", cluster.lab.gateway()).into(), &["refused"]),
         ("/node/kubelet/clusterFQDN", "no-such-name.invalid:6443".into(), &["no-such-name.invalid"]),
         ("/node/kubelet/caCertData", other_ca(&cluster).into(), &["CA"]),
@@ -263,11 +263,11 @@ fn a_hardened_host_gets_explicit_modes_and_no_secret_leaks() {
     let token = cluster.control_plane.token().unwrap();
     let secret = token.split('.').next_back().unwrap();
     assert!(!format!("{}{}", output.stdout, output.stderr).contains(secret), "the token is in the output");
-    let leaks = format!(
-        "grep -rslF {secret} /etc /opt /var/lib /run --exclude-dir=kubepods | xargs -r stat -c '%a %n'; \
-         journalctl --no-pager | grep -cF {secret}; cat /proc/[0-9]*/cmdline | grep -caF {secret}"
-    );
-    let found = node.host.sh(&leaks).unwrap().stdout;
+    // The commands that look must not have it among their arguments.
+    node.host.put("/root/secret", secret, 0o600).unwrap();
+    let leaks = "grep -rslFf /root/secret /etc /opt /var/lib /run --exclude-dir=kubepods | xargs -r stat -c '%a %n'; \
+         journalctl --no-pager | grep -cFf /root/secret; cat /proc/[0-9]*/cmdline | grep -caFf /root/secret";
+    let found = node.host.sh(leaks).unwrap().stdout;
     for line in found.lines().filter(|l| l.contains('/')) {
         assert!(line.starts_with("600 "), "a file that others can read has the token: {line}");
     }

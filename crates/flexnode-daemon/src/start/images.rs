@@ -3,7 +3,7 @@
 use super::goal::Source;
 use flexnode_artifacts::Artifact;
 use flexnode_host::cri::{CONTAINERD_SOCKET, Cri, READ_DEADLINE};
-use flexnode_host::{Command, Host};
+use flexnode_host::{Command, Host, poll};
 use flexnode_ops::{Outcome, StepContext, StepError};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +12,9 @@ use std::time::Duration;
 /// The namespace of containerd that kubelet's images are in.
 const NAMESPACE: &str = "k8s.io";
 const IMPORT_DEADLINE: Duration = Duration::from_mins(10);
+/// How long the runtime may take to hear of an import, and how often it is asked.
+const APPEARS: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(20);
 
 /// Imports each image of the source that containerd does not have by its name. The archive is compared with its digest
 /// right before; the import is looked at through the CRI, as kubelet will.
@@ -31,13 +34,19 @@ pub async fn import(
         }
         cx.note(&format!("importing {image}"));
         import_one(host, source, artifact, bin).await?;
-        if !has(cri, image).await? {
+        if !appears(host, cri, image).await? {
             return Err(StepError::new(format!("the archive {} holds no image {image}", artifact.source.display()))
                 .hint("make the bundle again with an archive of that image"));
         }
         imported.push(image.to_string());
     }
     Ok(if imported.is_empty() { Outcome::Unchanged } else { Outcome::Changed(imported.join(", ")) })
+}
+
+/// Waits until the runtime knows the image: it learns of an import from an event, a moment after it.
+async fn appears(host: &Host, cri: &dyn Cri, image: &str) -> Result<bool, StepError> {
+    let known = poll(host.clock.as_ref(), SOON, APPEARS, || async { Ok(has(cri, image).await?.then_some(())) });
+    Ok(known.await?.is_some())
 }
 
 async fn has(cri: &dyn Cri, image: &str) -> Result<bool, StepError> {
