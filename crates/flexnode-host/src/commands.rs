@@ -291,6 +291,40 @@ mod tests {
         }
     }
 
+    const PID_FILE: &str = "FLEXNODE_TEST_PID_FILE";
+
+    #[tokio::test]
+    #[ignore = "needs the_child_dies_with_its_parent, which runs it in a process of its own"]
+    async fn holds_a_child() {
+        let file = std::env::var(PID_FILE).unwrap();
+        let _ = RealCommands.run(&sh(&format!("echo $$ > {file}; exec sleep 600"))).await;
+    }
+
+    #[test]
+    fn the_child_dies_with_its_parent() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let mut parent = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "commands::tests::holds_a_child", "--ignored"])
+            .env(PID_FILE, &file)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let child = loop {
+            match std::fs::read_to_string(&file) {
+                Ok(pid) if pid.ends_with('\n') => break pid.trim().to_owned(),
+                _ => std::thread::yield_now(),
+            }
+        };
+        // SIGKILL: the parent cannot do anything about it.
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        while !(state().is_empty() || state().contains(") Z")) {
+            std::thread::yield_now();
+        }
+    }
+
     #[tokio::test]
     async fn something_left_behind_does_not_hold_the_answer() {
         let started = Instant::now();

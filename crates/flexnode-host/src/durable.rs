@@ -129,7 +129,7 @@ pub fn write(fs: &dyn Fs, path: &Path, bytes: &[u8], mode: u32) -> Result<Change
 ///
 /// The bytes are hashed on their way to a temporary name. When `expected` (hexadecimal, any case) is given and differs,
 /// the temporary file is removed, `path` stays as it was, and the error is [`Refusal::WrongDigest`]. Otherwise as
-/// [`write`], but without the comparison before.
+/// [`write()`], but without the comparison before.
 pub fn copy_hashed(
     fs: &dyn Fs,
     reader: &mut dyn Read,
