@@ -115,10 +115,10 @@ fn remove_empty(fs: &dyn Fs, path: &Path) -> Result<Change, FsError> {
 
 /// Replaces the link by a copy of the program that it leads to. One that leads nowhere is removed.
 fn plain_program(fs: &dyn Fs, path: &Path) -> Result<Change, FsError> {
-    if !fs.lstat(path)?.is_some_and(|stat| stat.kind == FileKind::Link) {
+    if fs.lstat(path)?.is_none_or(|stat| stat.kind != FileKind::Link) {
         return Ok(Change::None);
     }
-    if !fs.stat(path)?.is_some_and(|stat| stat.kind == FileKind::File) {
+    if fs.stat(path)?.is_none_or(|stat| stat.kind != FileKind::File) {
         return durable::remove_file(fs, path);
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();

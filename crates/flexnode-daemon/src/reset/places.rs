@@ -134,11 +134,12 @@ const ARTIFACTS: &[&str] = &["artifacts", TEMP];
 /// configuration, and those of the unbounded network.
 pub const LINKS: &[&str] = &["cni0", "cbr0", "geneve0", "vxlan0", "ipip0", "unbounded0", "kube-ipvs0", "flannel.1"];
 
-/// Whether `name` is one of `patterns`.
+/// Whether `name` is one of `patterns`, in which a `*` at one end stands for anything.
 pub fn matches(patterns: &[&str], name: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => *pattern == name,
+    patterns.iter().any(|pattern| match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
+        (Some(prefix), _) => name.starts_with(prefix),
+        (None, Some(suffix)) => name.ends_with(suffix),
+        (None, None) => *pattern == name,
     })
 }
 

@@ -246,7 +246,7 @@ fn directory(facts: &Facts, path: &Path, place: &Place, policy: Policy, plan: &m
             keep(facts, path, plan);
         }
         Policy::ContainerLogs => {
-            entries(facts, place, plan, |name, kind| kind == FileKind::Link && name.ends_with(".log"));
+            entries(facts, place, plan, |name, kind| kind == FileKind::Link && places::matches(&["*.log"], name));
             keep(facts, path, plan);
         }
         Policy::Whole | Policy::Images => keep(facts, path, plan),

@@ -45,7 +45,7 @@ pub fn operation(cx: &ResetContext) -> Operation {
             step(cx, "stop-kubelet", "stop kubelet", KUBELET, |cx, _| async move { stop_kubelet(&cx).await })
                 .takes_down(),
             step(cx, "remove-credentials", "remove kubelet's and the agent's credentials", SHORT, |cx, _| async move {
-                remove_credentials(&cx)
+                Ok(remove_credentials(&cx))
             }),
             step(cx, "remove-pods", "end and remove the pods", SANDBOXES + RUNTIME * 3, |cx, note| async move {
                 remove_pods(&cx, &note).await
@@ -127,7 +127,7 @@ async fn stop_kubelet(cx: &ResetContext) -> Result<Outcome, StepError> {
 }
 
 /// They must not survive, whatever else fails: another cluster would find them.
-fn remove_credentials(cx: &ResetContext) -> Result<Outcome, StepError> {
+fn remove_credentials(cx: &ResetContext) -> Outcome {
     let mut change = Change::None;
     for path in places::CREDENTIALS.iter().map(Path::new) {
         let removed = real(cx, path).and_then(|path| match path {
@@ -140,7 +140,7 @@ fn remove_credentials(cx: &ResetContext) -> Result<Outcome, StepError> {
             Err(e) => cx.shared().reasons.push(Left { what: path.display().to_string(), why: chain(&e) }),
         }
     }
-    Ok(outcome(change, ""))
+    outcome(change, "")
 }
 
 /// The path with its directory's link resolved; `None` when the directory is not there.

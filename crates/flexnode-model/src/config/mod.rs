@@ -1,7 +1,7 @@
 //! The configuration file: from bytes to a [`MachineGoal`] and a [`Join`], with every problem told at once.
 //!
-//! Bytes ([`text`]) become JSON ([`json`]), which is held against the schema of the types ([`shape`]), and whose values are
-//! checked one by one ([`values`]) and then together ([`resolve`]). A problem in one place does not hide one in another.
+//! Bytes (`text`) become JSON (`json`), which is held against the schema of the types (`shape`), and whose values are
+//! checked one by one ([`values`]) and then together (`resolve`). A problem in one place does not hide one in another.
 
 pub(crate) mod json;
 mod keys;

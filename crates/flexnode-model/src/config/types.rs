@@ -1,6 +1,6 @@
 //! The configuration file as written. Every key is optional here; what is required is checked when values are.
 //!
-//! The JSON schema of these types drives the check of shapes ([`super::shape`]) and the generated documentation: a key,
+//! The JSON schema of these types drives the check of shapes (`shape`) and the generated documentation: a key,
 //! its type and its range are said once.
 
 use crate::{Isolation, Secret};

@@ -147,17 +147,17 @@ async fn a_host_that_was_never_a_node_is_not_touched() {
 async fn a_reset_that_was_cut_short_after_any_step_is_finished_by_the_next() {
     let (fake, cri) = joined().await;
     let names: Vec<&str> = operation(&context(&fake, &cri)).steps.iter().map(|step| step.name).collect();
-    for cut in 0..names.len() {
+    for (cut, name) in names.iter().enumerate() {
         let (fake, cri) = joined().await;
         let first = context(&fake, &cri);
         for step in operation(&first).steps.into_iter().take(cut) {
             step.run(StepContext::silent()).await.unwrap();
         }
         let (_, report) = run(&context(&fake, &cri)).await;
-        assert_eq!(report.unwrap().left, [], "cut before {}", names[cut]);
-        assert_eq!(tree(&pristine()).difference(&tree(&fake)), [""; 0], "cut before {}", names[cut]);
-        assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"], "cut before {}", names[cut]);
-        assert_eq!(links(&fake).await, ["lo", "eth0", "cni0", "cni-podman0"], "cut before {}", names[cut]);
+        assert_eq!(report.unwrap().left, [], "cut before {name}");
+        assert_eq!(tree(&pristine()).difference(&tree(&fake)), [""; 0], "cut before {name}");
+        assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"], "cut before {name}");
+        assert_eq!(links(&fake).await, ["lo", "eth0", "cni0", "cni-podman0"], "cut before {name}");
     }
 }
 
