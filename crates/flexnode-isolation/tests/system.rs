@@ -11,10 +11,10 @@ use flexnode_host::{Command, Host, durable};
 use flexnode_isolation::conformance::{CHECKS, Slot, Subject};
 use flexnode_isolation::none::encode::{self, Word};
 use flexnode_isolation::none::{
-    Backend, Install, LAUNCH_CHECK_REFUSED, Layout, UNIT_CONTAINERD, UNIT_KUBELET, UNIT_KUBELET_LAUNCH_CHECK,
+    Backend, Hook, Install, LAUNCH_CHECK_REFUSED, Layout, UNIT_CONTAINERD, UNIT_KUBELET, UNIT_KUBELET_LAUNCH_CHECK,
     UNIT_LOCAL_DNS, UnitSpec, Written, drop_in_dir, remove_all, write_drop_ins, write_units,
 };
-use flexnode_isolation::{NodeRoot, NodeSpec, SlotRef};
+use flexnode_isolation::{Error, NodeRoot, NodeSpec, SlotRef};
 use flexnode_ops::{Outcome, StepError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,11 +88,12 @@ async fn a_program_in_a_path_with_blanks_and_percent_signs_is_found() {
 #[ignore = "needs a systemd host"]
 async fn every_environment_value_reaches_the_program_as_it_was() {
     let host = Host::real();
-    let mut service = String::new();
-    for (i, value) in NASTY.iter().enumerate() {
-        service += &format!("Environment={}\n", encode::environment(&format!("NASTY_{i:02}"), value).unwrap());
-    }
-    let out = run_unit(&host, &format!("{service}ExecStart=/usr/bin/env -0\n")).await;
+    let lines = NASTY.iter().enumerate().map(|(i, value)| {
+        let entry = encode::environment(&format!("NASTY_{i:02}"), value).unwrap();
+        format!("Environment={entry}")
+    });
+    let service = lines.collect::<Vec<_>>().join("\n");
+    let out = run_unit(&host, &format!("{service}\nExecStart=/usr/bin/env -0\n")).await;
     for (i, value) in NASTY.iter().enumerate() {
         let wanted = format!("NASTY_{i:02}={value}");
         assert!(out.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()), "{wanted}");
@@ -322,4 +323,41 @@ async fn the_backend_conforms_on_a_real_host() {
         println!("{:7.3} s {}", began.elapsed().as_secs_f32(), check.name);
         assert_eq!(verdict, Ok(()), "{}", check.name);
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a systemd host"]
+async fn an_upgrade_switches_and_a_failed_one_returns() {
+    let subject = Real::new();
+    clean(&subject.host).await;
+    let (backend, one, two) = (&subject.backend, subject.spec(Slot::One), subject.spec(Slot::Two));
+    let runs = |slot: &NodeSpec| {
+        let wanted = format!("/opt/unbounded/node/{}/bin/", slot.slot);
+        let all = subject.host.processes.list().unwrap();
+        ["kubelet", "containerd"].iter().all(|name| all.iter().any(|p| p.exe == Path::new(&wanted).join(name)))
+    };
+    backend.prepare(&one).await.unwrap();
+    backend.activate(&one).await.unwrap();
+    backend.start().await.unwrap();
+    backend.prepare_version(&two).await.unwrap();
+    assert!(runs(&one));
+    let began = std::time::Instant::now();
+    backend.upgrade(&two, Hook::default()).await.unwrap();
+    println!("upgrade in {:.3} s", began.elapsed().as_secs_f32());
+    assert!(runs(&two) && !runs(&one));
+    let not_ready = Hook::new(WAIT, |_| async { Err(StepError::new("not ready")) });
+    let Err(Error::RolledBack(error)) = backend.upgrade(&one, not_ready).await else {
+        panic!("it was not rolled back")
+    };
+    assert!(error.rollback.is_empty(), "{error}");
+    assert!(runs(&two) && !runs(&one));
+    assert_eq!(backend.current().unwrap().as_deref(), Some(two.slot.as_str()));
+    // The next upgrade to what runs does nothing.
+    let pid = subject.host.systemd.unit(UNIT_KUBELET).await.unwrap().main_pid;
+    backend.upgrade(&two, Hook::default()).await.unwrap();
+    assert_eq!(subject.host.systemd.unit(UNIT_KUBELET).await.unwrap().main_pid, pid);
+    backend.rollback(&one.slot).await.unwrap();
+    assert!(runs(&one));
+    backend.destroy().await.unwrap();
+    assert!(!runs(&one) && !runs(&two));
 }

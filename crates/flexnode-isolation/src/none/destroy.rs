@@ -30,10 +30,10 @@ impl Backend {
             self.step("remove-versions", "remove the versions", VERIFY, |b, _| async move {
                 let change = b.layout.remove_all(b.fs())?;
                 // `/opt/unbounded` is the agent's own; whoever else lives in it keeps it.
-                if b.layout.base() == Path::new(DEFAULT_BASE) {
-                    b.remove_if_empty(b.layout.base().parent())?;
+                if b.layout.base_dir() == Path::new(DEFAULT_BASE) {
+                    b.remove_if_empty(b.layout.base_dir().parent())?;
                 }
-                Ok(changed_if(change.made(), b.layout.base().display().to_string()))
+                Ok(changed_if(change.made(), b.layout.base_dir().display().to_string()))
             }),
         ]
     }
@@ -63,7 +63,7 @@ impl Backend {
         let systemd = &self.system.systemd;
         let state = systemd.unit(unit).await?;
         let mut changed = self.stop_unit(unit).await?;
-        let has_file = self.fs().lstat(&self.systemd_dir().join(unit))?.is_some();
+        let has_file = self.fs().lstat(&self.unit_dir().join(unit))?.is_some();
         if state.enabled == "enabled" && (has_file || state.load != "not-found") {
             systemd.disable(unit).await?;
             changed = true;
@@ -75,8 +75,8 @@ impl Backend {
     }
 
     async fn remove_units(&self) -> Result<Outcome, Error> {
-        dropins::sweep(self.fs(), self.systemd_dir())?;
-        let removed = dropins::remove_all(self.fs(), self.systemd_dir())?;
+        dropins::sweep(self.fs(), self.unit_dir())?;
+        let removed = dropins::remove_all(self.fs(), self.unit_dir())?;
         let mut reload = removed.is_changed();
         for unit in ALL_UNITS {
             // An earlier run may have been killed before its reload.

@@ -74,13 +74,13 @@ impl Layout {
     }
 
     /// The base, with the default for an empty one.
-    pub fn base(&self) -> &Path {
+    pub fn base_dir(&self) -> &Path {
         if self.base.as_os_str().is_empty() { Path::new(DEFAULT_BASE) } else { &self.base }
     }
 
     /// The link that selects the active version. Its text is the version's name, so the base can move.
     pub fn current_link(&self) -> PathBuf {
-        self.base().join(CURRENT)
+        self.base_dir().join(CURRENT)
     }
 
     /// Where the active version's executables are found. Units refer to binaries through the current link, so a flip
@@ -101,7 +101,7 @@ impl Layout {
 
     /// The directory that holds the artifacts of one version. The name is not checked; what creates or removes checks it.
     pub fn version_dir(&self, version: &str) -> PathBuf {
-        self.base().join(version)
+        self.base_dir().join(version)
     }
 
     /// The active version, or `None` when nothing is active yet. It need not be installed any more.
@@ -116,7 +116,7 @@ impl Layout {
             Some(_) => {
                 let target = fs.read_link(&link)?;
                 // An absolute link to a version below the base is read too: a person may have made it.
-                let name = target.strip_prefix(self.base()).unwrap_or(&target);
+                let name = target.strip_prefix(self.base_dir()).unwrap_or(&target);
                 match name.to_str().map(SlotName::new) {
                     Some(Ok(version)) => Ok(Some(version.into())),
                     _ => Err(foreign(format!("points to {}, which is no version", target.display()))),
@@ -130,7 +130,7 @@ impl Layout {
     pub fn ensure(&self, fs: &dyn Fs, version: &str) -> Result<PathBuf, LayoutError> {
         SlotName::new(version)?;
         self.check_base(fs)?;
-        mkdir_traversable(fs, self.base())?;
+        mkdir_traversable(fs, self.base_dir())?;
         let dir = self.version_dir(version);
         mkdir_traversable(fs, &dir)?;
         mkdir_traversable(fs, &dir.join("bin"))?;
@@ -157,10 +157,10 @@ impl Layout {
     /// The installed versions in sorted order. Unfinished directories and the current link are not among them.
     pub fn versions(&self, fs: &dyn Fs) -> Result<Vec<String>, LayoutError> {
         self.check_base(fs)?;
-        if fs.lstat(self.base())?.is_none() {
+        if fs.lstat(self.base_dir())?.is_none() {
             return Ok(Vec::new());
         }
-        let versions = fs.read_dir(self.base())?.into_iter().filter(|entry| entry.kind == FileKind::Dir);
+        let versions = fs.read_dir(self.base_dir())?.into_iter().filter(|entry| entry.kind == FileKind::Dir);
         let mut names: Vec<String> = versions.filter_map(|entry| version_name(&entry.name)).collect();
         names.sort();
         Ok(names)
@@ -178,7 +178,7 @@ impl Layout {
         if !self.is_installed(fs, version)? {
             return Ok(Change::None);
         }
-        let doomed = self.base().join(format!("{TEMP_PREFIX}removed-{version}"));
+        let doomed = self.base_dir().join(format!("{TEMP_PREFIX}removed-{version}"));
         durable::remove_tree(fs, &doomed)?;
         durable::rename(fs, &self.version_dir(version), &doomed)?;
         durable::remove_tree(fs, &doomed)?;
@@ -191,27 +191,27 @@ impl Layout {
     /// The link goes first: units that are still there then find nothing, rather than half a version.
     pub fn remove_all(&self, fs: &dyn Fs) -> Result<Change, LayoutError> {
         self.check_base(fs)?;
-        if fs.lstat(self.base())?.is_none() {
+        if fs.lstat(self.base_dir())?.is_none() {
             return Ok(Change::None);
         }
         let link = self.current_link();
         if fs.lstat(&link)?.is_some_and(|stat| stat.kind == FileKind::Link) {
             durable::remove_file(fs, &link)?;
         }
-        durable::remove_tree(fs, self.base())?;
+        durable::remove_tree(fs, self.base_dir())?;
         Ok(Change::Made)
     }
 
     /// Removes what a crash left under temporary names in the base and on the way to it.
     pub fn sweep(&self, fs: &dyn Fs) -> Result<(), LayoutError> {
         self.check_base(fs)?;
-        Ok(sweep_up(fs, self.base())?)
+        Ok(sweep_up(fs, self.base_dir())?)
     }
 
     fn check_base(&self, fs: &dyn Fs) -> Result<(), LayoutError> {
-        match fs.lstat(self.base())? {
+        match fs.lstat(self.base_dir())? {
             Some(stat) if stat.kind != FileKind::Dir => {
-                Err(LayoutError::BaseNotDir { path: self.base().to_path_buf(), kind: stat.kind })
+                Err(LayoutError::BaseNotDir { path: self.base_dir().to_path_buf(), kind: stat.kind })
             }
             _ => Ok(()),
         }

@@ -24,7 +24,7 @@ pub(crate) fn config_links(layout: &Layout, spec: &UnitSpec, host_root: &Path) -
     let containerd = spec.containerd_config_path.as_deref().unwrap_or(Path::new(CONTAINERD_CONFIG_PATH));
     [(kubelet, "kubelet/config.yaml"), (containerd, "containerd/config.toml")]
         .into_iter()
-        .filter(|(path, _)| !path.starts_with(layout.base()))
+        .filter(|(path, _)| !path.starts_with(layout.base_dir()))
         .map(|(path, name)| ConfigLink { path: prefixed(host_root, path), target: layout.current_config(name) })
         .collect()
 }
@@ -78,5 +78,5 @@ pub(crate) fn remove_links(fs: &dyn Fs, layout: &Layout, links: &[ConfigLink]) -
 /// Whether a link's text leads below the base. A text that climbs is not ours, wherever it ends.
 pub(crate) fn is_ours(layout: &Layout, target: &Path) -> bool {
     let climbs = target.components().any(|part| part == std::path::Component::ParentDir);
-    !climbs && target.starts_with(layout.base())
+    !climbs && target.starts_with(layout.base_dir())
 }

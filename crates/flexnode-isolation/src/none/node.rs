@@ -145,7 +145,7 @@ impl Backend {
     }
 
     /// Where units are written.
-    pub fn systemd_dir(&self) -> &Path {
+    pub fn unit_dir(&self) -> &Path {
         if self.systemd_dir.as_os_str().is_empty() { Path::new(SYSTEMD_DIR) } else { &self.systemd_dir }
     }
 
@@ -170,7 +170,7 @@ impl Backend {
 
     /// What this mode needs from a host. `/usr` need not be writable.
     pub fn requirements(&self) -> Requirements {
-        preflight::requirements(self.layout.base())
+        preflight::requirements(self.layout.base_dir())
     }
 
     /// Refuses to go on when the host already has a kubelet or containerd that the agent does not own, or a required path is
@@ -199,14 +199,14 @@ impl Backend {
         }
         let paths = if self.check_paths.is_empty() { &needs.writable_paths } else { &self.check_paths };
         errors.extend(preflight::check_writable(self.fs(), paths).err());
-        errors.extend(preflight::check_executable(&self.system, self.layout.base()).err());
+        errors.extend(preflight::check_executable(&self.system, self.layout.base_dir()).err());
         preflight::gather(errors)
     }
 
     /// Refuses a host that already has a kubelet or containerd that the agent does not own (unit, binary or running
     /// process). It fails on a host that is a running node, so a migration runs it only after the reset.
     pub fn preflight_ownership(&self) -> Result<(), PreflightError> {
-        let findings = self.host.detect_unmanaged(&self.system, self.layout.base())?;
+        let findings = self.host.detect_unmanaged(&self.system, self.layout.base_dir())?;
         if findings.is_empty() { Ok(()) } else { Err(PreflightError::Unmanaged(findings)) }
     }
 
@@ -232,7 +232,7 @@ impl Backend {
 
     /// The spec that the unit files on disk were written for, as far as the set of units goes.
     pub(crate) fn installed_spec(&self) -> Result<UnitSpec, UnitError> {
-        let installed = dropins::installed(self.fs(), self.systemd_dir())?;
+        let installed = dropins::installed(self.fs(), self.unit_dir())?;
         Ok(UnitSpec { local_dns: installed.contains(&UNIT_LOCAL_DNS), ..self.units.clone() })
     }
 

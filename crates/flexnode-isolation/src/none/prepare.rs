@@ -149,7 +149,7 @@ impl Backend {
     /// Makes unit files and drop-ins those of `spec`. systemd reloads only when a byte changed, or when an earlier run was
     /// killed before its reload.
     pub(crate) async fn apply_units(&self, spec: &UnitSpec) -> Result<Outcome, Error> {
-        let dir = self.systemd_dir();
+        let dir = self.unit_dir();
         let systemd = &self.system.systemd;
         dropins::sweep(self.fs(), dir)?;
         let installed = dropins::installed(self.fs(), dir)?;

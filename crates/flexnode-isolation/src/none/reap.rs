@@ -56,7 +56,7 @@ impl Backend {
 
     async fn reap_processes(&self, what: Reap) -> Result<usize, Error> {
         let Some(processes) = &self.proc else { return Ok(0) };
-        let own = Ownership::among(&self.system, &**processes, self.layout.base());
+        let own = Ownership::among(&self.system, &**processes, self.layout.base_dir());
         let me = std::process::id();
         let mut ended = 0;
         for _ in 0..ROUNDS {

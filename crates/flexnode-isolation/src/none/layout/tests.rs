@@ -16,8 +16,8 @@ fn with_versions(versions: &[&str]) -> MemFs {
 
 #[test]
 fn an_empty_base_means_the_default() {
-    assert_eq!(Layout::default().base(), Path::new("/opt/unbounded/node"));
-    assert_eq!(Layout::new("").base(), Path::new("/opt/unbounded/node"));
+    assert_eq!(Layout::default().base_dir(), Path::new("/opt/unbounded/node"));
+    assert_eq!(Layout::new("").base_dir(), Path::new("/opt/unbounded/node"));
     assert_eq!(Layout::new("").version_dir("v"), Path::new("/opt/unbounded/node/v"));
 }
 

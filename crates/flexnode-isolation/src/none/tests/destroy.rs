@@ -254,7 +254,7 @@ async fn a_new_default_backend_reaps() {
     let fake = FakeHost::new();
     let backend = Backend::new_default(fake.host(), tracing::Span::none());
     assert!(backend.proc.is_some() && backend.cgroup_root.is_some());
-    assert_eq!((backend.layout.base(), backend.systemd_dir()), (Path::new(DEFAULT_BASE), Path::new(SYSTEMD_DIR)));
+    assert_eq!((backend.layout.base_dir(), backend.unit_dir()), (Path::new(DEFAULT_BASE), Path::new(SYSTEMD_DIR)));
     assert_eq!(backend.proc.unwrap().own_mount_ns(), fake.processes.own_mount_ns());
     let plain = Backend::new(fake.host());
     assert!(plain.proc.is_none() && plain.cgroup_root.is_none());

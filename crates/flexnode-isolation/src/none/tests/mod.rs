@@ -4,6 +4,7 @@ mod conformance;
 mod destroy;
 mod exec;
 mod lifecycle;
+mod places;
 mod preflight;
 mod prepare;
 mod steps;
