@@ -80,10 +80,7 @@ impl Host {
 
     /// As [`Host::new`], with options.
     pub fn with(lab: &Lab, name: &str, options: Options) -> Result<Self> {
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {
-            bail!("{name:?} is no name for a host: use up to 40 small letters, digits and dashes");
-        }
+        check_name(name)?;
         let base = base::tree()?;
         let record = Record::create(&lab.record().part(&format!("host-{name}")))?;
         let number = take_number(lab, &record)?;
@@ -149,12 +146,7 @@ impl Host {
 
     /// A configuration for containerd's network, as the add-on of a cluster would put it in place.
     pub fn network_plugin_config(&self) -> String {
-        let ipam = json!({
-            "type": "host-local", "ranges": [[{"subnet": self.pod_network()}]], "routes": [{"dst": "0.0.0.0/0"}],
-        });
-        let bridge = json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "ipam": ipam});
-        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-        json!({"cniVersion": "1.0.0", "name": "lab", "plugins": [bridge, portmap]}).to_string()
+        network_plugin_config(&self.pod_network())
     }
 
     /// Boots it again on the same tree, in a new network namespace. `hard`: nothing in it is told, as if the power went
@@ -346,8 +338,27 @@ fn leader_of(container: &Process) -> Option<Process> {
     })
 }
 
+/// A configuration for containerd's network with a bridge of its own for this network of pods.
+pub(crate) fn network_plugin_config(pods: &str) -> String {
+    let ipam = json!({
+        "type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}],
+    });
+    let bridge = json!({"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "ipam": ipam});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    json!({"cniVersion": "1.0.0", "name": "lab", "plugins": [bridge, portmap]}).to_string()
+}
+
+/// Whether a name is one for a host: up to 40 small letters, digits and dashes.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 40 || !name.chars().all(fits) {
+        bail!("{name:?} is no name for a host: use up to 40 small letters, digits and dashes");
+    }
+    Ok(())
+}
+
 /// A number that no host of the lab has; the record is where it is written down.
-fn take_number(lab: &Lab, record: &Record) -> Result<u8> {
+pub(crate) fn take_number(lab: &Lab, record: &Record) -> Result<u8> {
     let _lock = cache::lock(&lab.folder().join("numbers.lock"), "another host to take its number")?;
     let parts = fs::read_dir(lab.record().folder.join("parts"))?.flatten();
     let taken: Vec<u8> =

@@ -5,7 +5,8 @@
 //! depends on none of them: it meets the agent only as a program in a host.
 //!
 //! How things go through it: [`kubernetes`], [`packages`], [`base`] and [`image`] make cache entries once; a [`Lab`] takes
-//! a slot with a bridge in a network namespace of its own; a [`ControlPlane`] and any number of [`Host`]s run in it. All
+//! a slot with a bridge in a network namespace of its own; a [`ControlPlane`], any number of [`Host`]s and, where a host
+//! has to have a kernel of its own, a [`Machine`] run in it. All
 //! that a lab starts is written into its directory before it exists, so that the next lab can remove what a killed one left.
 
 pub mod agent;
@@ -21,6 +22,7 @@ pub mod image;
 pub mod interrupt;
 pub mod kubernetes;
 pub mod lab;
+pub mod machine;
 pub mod node;
 mod objects;
 pub mod packages;
@@ -38,5 +40,6 @@ pub use control_plane::ControlPlane;
 pub use exec::Spawned;
 pub use host::Host;
 pub use lab::Lab;
+pub use machine::Machine;
 pub use poll::poll;
 pub use run::Output;

@@ -48,10 +48,21 @@ pub fn config(
     suite: Suite,
     source: &str,
 ) -> Result<Value> {
+    config_for(control_plane, (host.name(), &host.address()), kubernetes_version, suite, source)
+}
+
+/// As [`config`], for a node of this name and address.
+pub fn config_for(
+    control_plane: &ControlPlane,
+    (name, address): (&str, &str),
+    kubernetes_version: &str,
+    suite: Suite,
+    source: &str,
+) -> Result<Value> {
     let ca = base64::engine::general_purpose::STANDARD.encode(control_plane.ca()?);
     Ok(json!({
         "azure": {"bootstrapToken": {"token": control_plane.token()?}},
-        "agent": {"nodeName": host.name()},
+        "agent": {"nodeName": name},
         "components": {"kubernetes": kubernetes_version, "sandboxImage": image::PAUSE},
         "networking": {"dnsServiceIP": "10.96.0.10"},
         "bootstrap": {"offlineArtifacts": {"source": source}},
@@ -61,7 +72,7 @@ pub fn config(
             "kubelet": {
                 "clusterFQDN": control_plane.address(),
                 "caCertData": ca,
-                "nodeIP": host.address(),
+                "nodeIP": address,
             },
             "containerd": {"config": containerd(suite)},
         },

@@ -101,26 +101,72 @@ pub fn mirror() -> Result<String> {
 }
 
 fn fetch(suite: Suite, into: &Path) -> Result<()> {
-    if !Path::new(KEYRING).is_file() {
-        bail!("{KEYRING} is missing: install the package debian-archive-keyring");
-    }
-    let state = into.join(".apt");
-    for folder in ["lists/partial", "cache/archives/partial", "debs"] {
-        fs::create_dir_all(state.join(folder))?;
-    }
-    let sources = format!("deb [signed-by={KEYRING}] {} {} main\n", mirror()?, suite.name());
-    fs::write(state.join("sources.list"), sources)?;
-    fs::write(state.join("status"), "")?;
-    must(apt_get(&state).arg("update"), Duration::from_secs(600))?;
-    let wanted = suite.packages().iter().map(|name| format!("{name}/{}", suite.name()));
-    must(apt_get(&state).arg("download").args(wanted).current_dir(state.join("debs")), Duration::from_secs(900))?;
+    let apt = Apt::new(suite, &into.join(".apt"))?;
     let tree = into.join("tree");
     fs::create_dir(&tree)?;
-    for archive in fs::read_dir(state.join("debs"))? {
-        unpack(&archive?.path(), &tree, into)?;
+    for archive in apt.download(suite.packages())? {
+        unpack(&archive, &tree, into)?;
     }
-    fs::remove_dir_all(&state)?;
+    fs::remove_dir_all(&apt.state)?;
     Ok(())
+}
+
+/// apt with the package lists of one suite and a state of its own.
+#[derive(Debug)]
+pub(crate) struct Apt {
+    suite: Suite,
+    state: PathBuf,
+}
+
+impl Apt {
+    /// Fetches the lists into a directory, which this makes.
+    pub fn new(suite: Suite, state: &Path) -> Result<Self> {
+        if !Path::new(KEYRING).is_file() {
+            bail!("{KEYRING} is missing: install the package debian-archive-keyring");
+        }
+        for folder in ["lists/partial", "cache/archives/partial", "debs"] {
+            fs::create_dir_all(state.join(folder))?;
+        }
+        let sources = format!("deb [signed-by={KEYRING}] {} {} main\n", mirror()?, suite.name());
+        fs::write(state.join("sources.list"), sources)?;
+        fs::write(state.join("status"), "")?;
+        let apt = Self { suite, state: state.to_owned() };
+        must(apt.command("apt-get").arg("update"), Duration::from_secs(600))?;
+        Ok(apt)
+    }
+
+    /// The archives of these packages.
+    pub fn download(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
+        let debs = self.state.join("debs");
+        let wanted = names.iter().map(|name| format!("{name}/{}", self.suite.name()));
+        let mut command = self.command("apt-get");
+        must(command.arg("download").args(wanted).current_dir(&debs), Duration::from_secs(900))?;
+        fs::read_dir(&debs)?.map(|archive| Ok(archive?.path())).collect()
+    }
+
+    /// The stanza of a package in the lists.
+    pub fn show(&self, name: &str) -> Result<String> {
+        let mut command = self.command("apt-cache");
+        must(command.arg("show").arg(format!("{name}/{}", self.suite.name())), Duration::from_secs(60))
+    }
+
+    /// What this machine configures for proxies and the like still counts.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.arg("-q");
+        for (name, place) in [
+            ("Dir::Etc::SourceList", "sources.list"),
+            ("Dir::Etc::SourceParts", "no-such-parts"),
+            ("Dir::State::Lists", "lists"),
+            ("Dir::State::Status", "status"),
+            ("Dir::Cache", "cache"),
+        ] {
+            command.arg("-o").arg(format!("{name}={}", self.state.join(place).display()));
+        }
+        // The directories are root's: apt's own user could not write there.
+        command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"]);
+        command
+    }
 }
 
 fn unpack(archive: &Path, tree: &Path, into: &Path) -> Result<()> {
@@ -129,24 +175,6 @@ fn unpack(archive: &Path, tree: &Path, into: &Path) -> Result<()> {
     let field = |name: &str| must(Command::new("dpkg-deb").arg("-f").arg(archive).arg(name), limit);
     fs::write(into.join(format!("{}.version", field("Package")?.trim())), field("Version")?)?;
     Ok(())
-}
-
-/// apt with the lab's own sources and state; what this machine configures for proxies and the like still counts.
-fn apt_get(state: &Path) -> Command {
-    let mut command = Command::new("apt-get");
-    command.arg("-q");
-    for (name, place) in [
-        ("Dir::Etc::SourceList", "sources.list"),
-        ("Dir::Etc::SourceParts", "no-such-parts"),
-        ("Dir::State::Lists", "lists"),
-        ("Dir::State::Status", "status"),
-        ("Dir::Cache", "cache"),
-    ] {
-        command.arg("-o").arg(format!("{name}={}", state.join(place).display()));
-    }
-    // The directories are root's: apt's own user could not write there.
-    command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"]);
-    command
 }
 
 /// The addresses in a file of deb822 stanzas (sources.list(5)).

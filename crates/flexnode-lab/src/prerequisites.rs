@@ -22,6 +22,9 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("cp", "coreutils"),
 ];
 
+/// What a machine of rung 5 needs more.
+const MACHINE_PROGRAMS: [(&str, &str); 2] = [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs")];
+
 /// The oldest Go that builds the pinned Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -31,7 +34,7 @@ pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         asks.push("it makes namespaces, cgroups and mounts: run it as root".to_owned());
     }
-    let packages = packages();
+    let packages = packages(&PROGRAMS);
     if !packages.is_empty() && find_program("apt-get").is_none() {
         asks.push(format!("there is no apt-get: install what {} stands for on Debian", packages.join(", ")));
     }
@@ -47,11 +50,41 @@ pub fn ensure() -> Result<()> {
     if let Some(asks) = missing() {
         bail!("the lab cannot run on this machine yet: {asks}");
     }
-    if packages().is_empty() {
+    install(&PROGRAMS)
+}
+
+/// Why no [`Machine`](crate::Machine) can run here, in words for a person; `None` when it can, perhaps after
+/// [`ensure_machine`].
+pub fn missing_for_machine() -> Option<String> {
+    let mut asks: Vec<String> = missing().into_iter().collect();
+    if std::env::consts::ARCH != "x86_64" {
+        asks.push(format!("the guest is one of x86_64, and this machine is {}", std::env::consts::ARCH));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        asks.push("there is no /dev/net/tun, which connects the guest: load the kernel module tun".to_owned());
+    }
+    let packages = packages(&MACHINE_PROGRAMS);
+    if !packages.is_empty() && find_program("apt-get").is_none() {
+        asks.push(format!("there is no apt-get: install what {} stands for on Debian", packages.join(", ")));
+    }
+    (!asks.is_empty()).then(|| asks.join("; "))
+}
+
+/// As [`ensure`], with what a [`Machine`](crate::Machine) needs more.
+pub fn ensure_machine() -> Result<()> {
+    if let Some(asks) = missing_for_machine() {
+        bail!("this machine cannot run another one yet: {asks}");
+    }
+    ensure()?;
+    install(&MACHINE_PROGRAMS)
+}
+
+fn install(programs: &[(&'static str, &'static str)]) -> Result<()> {
+    if packages(programs).is_empty() {
         return Ok(());
     }
     let _lock = cache::lock(&cache::dir()?.join("packages.lock"), "another process to install packages")?;
-    let packages = packages();
+    let packages = packages(programs);
     if packages.is_empty() {
         return Ok(());
     }
@@ -65,8 +98,8 @@ pub fn ensure() -> Result<()> {
 }
 
 /// The Debian packages that are missing.
-fn packages() -> Vec<&'static str> {
-    let absent = PROGRAMS.iter().filter(|(program, _)| find_program(program).is_none());
+fn packages(programs: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    let absent = programs.iter().filter(|(program, _)| find_program(program).is_none());
     let mut packages: Vec<&'static str> = absent.map(|(_, package)| *package).collect();
     packages.sort_unstable();
     packages.dedup();

@@ -130,7 +130,7 @@ impl Record {
     fn parts(&self) -> Vec<Self> {
         let Ok(parts) = fs::read_dir(self.folder.join("parts")) else { return Vec::new() };
         let mut folders: Vec<PathBuf> = parts.flatten().map(|part| part.path()).collect();
-        folders.sort_by_key(|folder| (!folder.to_string_lossy().contains("/host-"), folder.clone()));
+        folders.sort_by_key(|folder| (folder.ends_with("control-plane"), folder.clone()));
         folders.into_iter().map(|folder| Self { folder }).collect()
     }
 
