@@ -249,7 +249,7 @@ mod tests {
     async fn what_was_there_is_recorded_once() {
         let fake = FakeHost::new();
         fake.fs.put_dir("/opt/cni/bin", 0o755).put("/etc/cni/net.d/87-podman.conflist", "{}", 0o644);
-        fake.network.add_link("cni0", "bridge", &[]).add_namespace("netns-1").add_rule("ipv4/nat", ":CNI-1 - [0:0]");
+        fake.network.add_link("cni0", "bridge", &[]).add_namespace("netns-1").add_rule("ip/nat", ":CNI-1 - [0:0]");
         fake.mounts.mount("/var/lib/kubelet", "ext4", "/dev/vdb");
         assert!(matches!(recorder(&fake).record_host(&fake.host()).await, Ok(Outcome::Changed(_))));
         // What comes later is ours and does not get into it.

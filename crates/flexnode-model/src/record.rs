@@ -23,7 +23,7 @@ pub struct SwapBefore {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainBefore {
-    /// `ipv4/nat`, `ipv6/filter`, ...: as the host's network seam names tables.
+    /// `ip/nat`, `ip6/filter`, ...: as the host's network seam names tables.
     pub table: String,
     /// Its name.
     pub chain: String,

@@ -100,6 +100,7 @@ fn chains(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
             plan.removals.push(Removal::Rule(table.clone(), rule.clone()));
         }
     }
+    masquerade(facts, before, plan);
     // Chains that are led to go after those that lead to them; emptying comes with removing, so sources go first.
     for chain in in_order(facts, &doomed) {
         plan.removals.push(Removal::Chain(chain.table, chain.chain));
@@ -111,16 +112,58 @@ fn chains(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
     }
 }
 
+/// What the bridge plugin makes where it works with nft: rules with the container in their comment, and two chains, of
+/// which `postrouting` leads to `masq_checks`.
+fn masquerade(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    const TABLE: &str = "nft/inet/cni_plugins_masquerade";
+    let mut foreign = false;
+    for (_, rule) in facts.rules.iter().filter(|(table, rule)| table == TABLE && owner(rule) == Some("masq_checks")) {
+        if names_a_pod(facts, rule) {
+            plan.removals.push(Removal::Rule(TABLE.into(), rule.clone()));
+        } else {
+            foreign = true;
+        }
+    }
+    let there = record::chains(&facts.rules);
+    let chain = |chain: &str| ChainBefore { table: TABLE.into(), chain: chain.into() };
+    for name in ["postrouting", "masq_checks"].map(chain) {
+        if there.contains(&name) && before.is_some_and(|before| !before.chains.contains(&name)) && !foreign {
+            plan.removals.push(Removal::Chain(name.table, name.chain));
+        }
+    }
+}
+
 /// `-A CHAIN ...`: the chain that a rule is in.
 fn owner(rule: &str) -> Option<&str> {
     rule.strip_prefix("-A ")?.split_whitespace().next()
 }
 
+/// The words of a rule; what is in double quotes (a comment) is one word, whatever is in it.
+fn words(rule: &str) -> Vec<&str> {
+    let (mut words, mut start, mut quoted, mut escaped) = (Vec::new(), None, false, false);
+    for (at, c) in rule.char_indices() {
+        if c.is_whitespace() && !quoted {
+            words.extend(start.take().map(|from| &rule[from..at]));
+            continue;
+        }
+        start.get_or_insert(at);
+        quoted ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+    }
+    words.extend(start.map(|from| &rule[from..]));
+    words
+}
+
 /// The chain that a rule leads to.
 fn target(rule: &str) -> Option<&str> {
-    let mut words = rule.split_whitespace();
-    words.find(|word| matches!(*word, "-j" | "-g" | "--jump" | "--goto"))?;
-    words.next()
+    let words = words(rule);
+    let at = words.iter().position(|word| matches!(*word, "-j" | "-g" | "--jump" | "--goto"))?;
+    words.get(at + 1).copied()
+}
+
+/// Whether a rule's comment names a sandbox of this node. Long comments are cut, so the first half of a name will do.
+fn names_a_pod(facts: &Facts, rule: &str) -> bool {
+    facts.evidence.sandboxes.iter().any(|id| id.len() >= 12 && rule.contains(id.get(..32).unwrap_or(id)))
 }
 
 /// CNI plugins name the container in a comment of each rule that they make for it.
@@ -128,7 +171,7 @@ fn is_pods_chain(facts: &Facts, chain: &ChainBefore) -> bool {
     facts.rules.iter().any(|(table, rule)| {
         *table == chain.table
             && (owner(rule) == Some(&chain.chain) || target(rule) == Some(&chain.chain))
-            && facts.evidence.sandboxes.iter().any(|id| id.len() >= 12 && rule.contains(id.as_str()))
+            && names_a_pod(facts, rule)
     })
 }
 
@@ -136,7 +179,7 @@ fn is_pods_chain(facts: &Facts, chain: &ChainBefore) -> bool {
 fn is_unused(facts: &Facts, chain: &ChainBefore, doomed: &BTreeSet<ChainBefore>) -> bool {
     facts.rules.iter().filter(|(table, rule)| *table == chain.table && owner(rule) == Some(&chain.chain)).all(
         |(_, rule)| {
-            let addresses = rule.split_whitespace().any(|word| matches!(word, "-s" | "-d"));
+            let addresses = words(rule).iter().any(|word| matches!(*word, "-s" | "-d"));
             let stays = target(rule).is_some_and(|target| {
                 let per_container = ["CNI-DN-", "CNI-SN-"].iter().any(|prefix| target.starts_with(prefix));
                 per_container && !doomed.contains(&ChainBefore { table: chain.table.clone(), chain: target.to_owned() })

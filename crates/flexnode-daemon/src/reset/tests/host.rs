@@ -67,7 +67,7 @@ async fn joined() -> (FakeHost, Arc<FakeCri>) {
     fake.mounts.mount("/var/lib/kubelet/pods/u/volumes/v", "tmpfs", "tmpfs");
     // Made by podman after the node: nothing of ours.
     fake.network.add_link("cni-podman0", "bridge", &[]).add_link("br-node", "bridge", &[]);
-    fake.network.add_link("veth1", "veth", &[]).add_namespace(NS).add_rule("ipv4/filter", ":KUBE-FIREWALL - [0:0]");
+    fake.network.add_link("veth1", "veth", &[]).add_namespace(NS).add_rule("ip/filter", ":KUBE-FIREWALL - [0:0]");
     (fake, Arc::new(FakeCri::with_pods(1)))
 }
 
@@ -184,7 +184,7 @@ async fn without_a_record_what_is_known_of_the_node_goes() {
     assert_eq!(fake.fs.text("/etc/fstab"), "/swap.img none swap sw 0 0\n");
     assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"]);
     let kept: Vec<&str> = report.kept.iter().map(|kept| kept.what.as_str()).collect();
-    for what in ["/var/lib/containerd", "the chain KUBE-FIREWALL in ipv4/filter"] {
+    for what in ["/var/lib/containerd", "the chain KUBE-FIREWALL in ip/filter"] {
         assert!(kept.contains(&what), "{what}: {kept:?}");
     }
 }

@@ -63,7 +63,7 @@ fn without_a_record_only_what_is_known_of_the_pods_goes_and_the_rest_is_told() {
     facts.namespaces = names(&[NS, NS2]);
     facts.evidence.links = names(&["veth1"]);
     facts.evidence.namespaces = names(&[NS]);
-    rules(&mut facts, "ipv4/filter", &[":KUBE-FIREWALL - [0:0]", "-A INPUT -j KUBE-FIREWALL"]);
+    rules(&mut facts, "ip/filter", &[":KUBE-FIREWALL - [0:0]", "-A INPUT -j KUBE-FIREWALL"]);
     let plan = plan(&facts);
     assert_eq!(removed(&plan), [format!("the network namespace {NS}"), "the network link veth1".into()]);
     assert_eq!(
@@ -72,7 +72,7 @@ fn without_a_record_only_what_is_known_of_the_pods_goes_and_the_rest_is_told() {
             format!("the network namespace {NS2}").as_str(),
             "the network link cni0",
             "the network link vxlan0",
-            "the chain KUBE-FIREWALL in ipv4/filter"
+            "the chain KUBE-FIREWALL in ip/filter"
         ]
     );
 }
@@ -95,24 +95,20 @@ fn chains_go_with_the_rules_that_lead_to_them_and_in_an_order_that_the_kernel_ta
     let mut facts = facts(Some(record(&[])));
     rules(
         &mut facts,
-        "ipv4/nat",
+        "ip/nat",
         &[
             ":PREROUTING ACCEPT [0:0]",
             ":KUBE-A - [0:0]",
             ":KUBE-B - [0:0]",
             "-A PREROUTING -j KUBE-B",
-            "-A PREROUTING -j MINE",
+            "-A PREROUTING -m comment --comment \"not a -j KUBE-A \\\" -j KUBE-B\" -j MINE",
             "-A KUBE-B -j KUBE-A",
             "-A MINE -j RETURN",
         ],
     );
     assert_eq!(
         removed(&plan(&facts)),
-        [
-            "the rule -A PREROUTING -j KUBE-B in ipv4/nat",
-            "the chain KUBE-B in ipv4/nat",
-            "the chain KUBE-A in ipv4/nat"
-        ]
+        ["the rule -A PREROUTING -j KUBE-B in ip/nat", "the chain KUBE-B in ip/nat", "the chain KUBE-A in ip/nat"]
     );
 }
 
@@ -126,9 +122,9 @@ fn container(facts: &mut Facts, chain: &str, id: &str) {
     let dnat = format!(
         "-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"n\\\" id: \\\"{id}\\\"\" -j CNI-DN-{chain}"
     );
-    rules(facts, "ipv4/nat", &[&masquerade, &accept, &dnat]);
+    rules(facts, "ip/nat", &[&masquerade, &accept, &dnat]);
     let to = format!("-A CNI-DN-{chain} -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.0.5:80");
-    rules(facts, "ipv4/nat", &[&format!(":CNI-{chain} - [0:0]"), &format!(":CNI-DN-{chain} - [0:0]"), &to]);
+    rules(facts, "ip/nat", &[&format!(":CNI-{chain} - [0:0]"), &format!(":CNI-DN-{chain} - [0:0]"), &to]);
 }
 
 const HOSTPORT: &[&str] = &[
@@ -142,7 +138,7 @@ const HOSTPORT: &[&str] = &[
 fn chains_of_containers_are_told_apart_by_the_container() {
     let mut facts = facts(Some(record(&[])));
     facts.evidence.sandboxes = names(&[ID]);
-    rules(&mut facts, "ipv4/nat", HOSTPORT);
+    rules(&mut facts, "ip/nat", HOSTPORT);
     container(&mut facts, "ours", ID);
     let all = plan(&facts);
     assert_eq!(
@@ -159,22 +155,41 @@ fn chains_of_containers_are_told_apart_by_the_container() {
         removed.iter().all(|what| !what.contains("theirs") && !what.contains("chain CNI-HOSTPORT-DNAT")),
         "{removed:#?}"
     );
-    assert!(removed.contains(&"the chain CNI-ours in ipv4/nat".to_owned()), "{removed:#?}");
-    assert!(removed.contains(&"the chain CNI-DN-ours in ipv4/nat".to_owned()), "{removed:#?}");
+    assert!(removed.contains(&"the chain CNI-ours in ip/nat".to_owned()), "{removed:#?}");
+    assert!(removed.contains(&"the chain CNI-DN-ours in ip/nat".to_owned()), "{removed:#?}");
     assert!(
         removed.iter().any(|what| what.starts_with("the rule -A CNI-HOSTPORT-DNAT") && what.contains("CNI-DN-ours"))
     );
-    assert!(kept(&some).contains(&"the chain CNI-theirs in ipv4/nat"));
+    assert!(kept(&some).contains(&"the chain CNI-theirs in ip/nat"));
 }
 
 #[test]
 fn chains_that_were_there_before_stay() {
     let mut record = record(&[]);
-    let chain = |chain: &str| ChainBefore { table: "ipv4/nat".into(), chain: chain.into() };
+    let chain = |chain: &str| ChainBefore { table: "ip/nat".into(), chain: chain.into() };
     record.existed.as_mut().unwrap().chains = ["CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-MASQ", "KUBE-X"].map(chain).into();
     let mut facts = facts(Some(record));
-    rules(&mut facts, "ipv4/nat", HOSTPORT);
-    rules(&mut facts, "ipv4/nat", &[":KUBE-X - [0:0]", "-A PREROUTING -j KUBE-X"]);
-    rules(&mut facts, "ipv6/nat", &[":KUBE-X - [0:0]"]);
-    assert_eq!(removed(&plan(&facts)), ["the chain KUBE-X in ipv6/nat"]);
+    rules(&mut facts, "ip/nat", HOSTPORT);
+    rules(&mut facts, "ip/nat", &[":KUBE-X - [0:0]", "-A PREROUTING -j KUBE-X"]);
+    rules(&mut facts, "ip6/nat", &[":KUBE-X - [0:0]"]);
+    assert_eq!(removed(&plan(&facts)), ["the chain KUBE-X in ip6/nat"]);
+}
+
+#[test]
+fn masquerading_by_nft_goes_with_the_pods_and_stays_for_others() {
+    const TABLE: &str = "nft/inet/cni_plugins_masquerade";
+    let mut facts = facts(Some(record(&[])));
+    facts.evidence.sandboxes = names(&[ID]);
+    let ours = format!("-A masq_checks handle 5 comment x, net: n, if: eth0, id: {ID}");
+    rules(&mut facts, TABLE, &[":masq_checks -", ":postrouting -", "-A postrouting handle 3", &ours]);
+    assert_eq!(
+        removed(&plan(&facts)),
+        [
+            format!("the rule {ours} in {TABLE}"),
+            format!("the chain postrouting in {TABLE}"),
+            format!("the chain masq_checks in {TABLE}")
+        ]
+    );
+    rules(&mut facts, TABLE, &[&format!("-A masq_checks handle 6 comment id: {OTHER}")]);
+    assert_eq!(removed(&plan(&facts)), [format!("the rule {ours} in {TABLE}")]);
 }
