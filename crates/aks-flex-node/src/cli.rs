@@ -161,6 +161,8 @@ pub struct DaemonArgs {
 pub enum Planned {
     /// What `start` would run
     Start,
+    /// What `reset` would run
+    Reset,
 }
 
 /// Arguments of `plan`.

@@ -5,8 +5,11 @@ use crate::cli::{Output, PlanArgs, Planned};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, session};
+use flexnode_daemon::reset::{self, ResetContext};
+use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
 use flexnode_ops::{PlanLine, Resolution};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// The document of `--output json`, version 1.
 #[derive(Serialize)]
@@ -19,15 +22,23 @@ struct Document<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs, env: &Env) -> Result<Exit, Failure> {
     let host = session::host(env);
-    let Planned::Start = args.operation;
-    let context = start::context(&host, &args.config.config)?;
-    let (operation, warnings) = session::block_on(async {
-        let planned = flexnode_daemon::start::plan(&context).await.map_err(|error| start::failure(&error))?;
-        Ok((planned.operation, planned.prepared.warnings.clone()))
-    })?;
-    for warning in &warnings {
-        env.terminal.err.line(&format!("warning: {warning}"));
-    }
+    let operation = match args.operation {
+        Planned::Start => {
+            let context = start::context(&host, &args.config.config)?;
+            let planned = session::block_on(async {
+                flexnode_daemon::start::plan(&context).await.map_err(|error| start::failure(&error))
+            })?;
+            for warning in &planned.prepared.warnings {
+                env.terminal.err.line(&format!("warning: {warning}"));
+            }
+            planned.operation
+        }
+        Planned::Reset => reset::operation(&ResetContext::new(
+            host,
+            Arc::new(CriSocket::new(CONTAINERD_SOCKET)),
+            reset::Options::default(),
+        )),
+    };
     let lines = flexnode_ops::plan(&operation);
     env.terminal.out.write(&match args.output.output {
         Output::Text => text(operation.kind, operation.to.as_deref(), &lines),

@@ -4,6 +4,7 @@ use crate::cli::{Output, StatusArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, session, version};
+use flexnode_daemon::lock::{HostLocks, Locks};
 use flexnode_daemon::record::RecordStore;
 use flexnode_host::Host;
 use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
@@ -57,23 +58,27 @@ fn context(host: &Host) -> Context {
         }
         Err(error) => context.deviations.push(report::line(&error)),
     }
-    context.deviations.extend(unfinished(Journal::new(host.fs.clone()).open()));
+    context.deviations.extend(unfinished(Journal::new(host.fs.clone()).open(), HostLocks::default().holder()));
     context
 }
 
 /// An operation that did not end, in a sentence.
-fn unfinished(open: Result<Option<JournalRecord>, JournalError>) -> Option<String> {
+fn unfinished(open: Result<Option<JournalRecord>, JournalError>, holder: Option<u32>) -> Option<String> {
     let record = match open {
         Ok(None) => return None,
         Err(error) => return Some(report::line(&error)),
         Ok(Some(record)) => record,
     };
     let operation = &record.operation;
-    Some(match (&record.failed_step, &record.error) {
-        (Some(step), Some(error)) if !record.is_interrupted() => {
+    Some(match (&record.failed_step, &record.error, holder) {
+        (_, _, Some(pid)) => format!("{operation} runs (PID {pid}) and is at step {}", record.step),
+        (Some(step), Some(error), None) if !record.is_interrupted() => {
             format!("{operation} failed at step {step}: {error}; run aks-flex-node {operation} again to go on")
         }
-        _ => format!("{operation} is at step {}, running or interrupted", record.step),
+        _ => format!(
+            "{operation} was interrupted at step {}; the agent's service or running it again goes on",
+            record.step
+        ),
     })
 }
 
@@ -93,12 +98,17 @@ mod tests {
 
     #[test]
     fn what_did_not_end_is_told() {
-        assert_eq!(unfinished(Ok(None)), None);
-        assert_eq!(unfinished(Ok(Some(record()))).unwrap(), "start is at step import-images, running or interrupted");
+        assert_eq!(unfinished(Ok(None), None), None);
+        assert_eq!(
+            unfinished(Ok(Some(record())), None).unwrap(),
+            "start was interrupted at step import-images; the agent's service or running it again goes on"
+        );
+        let runs = unfinished(Ok(Some(record())), Some(42)).unwrap();
+        assert_eq!(runs, "start runs (PID 42) and is at step import-images");
         let mut failed = record();
         failed.fail("disk full", jiff::Timestamp::UNIX_EPOCH);
         assert_eq!(
-            unfinished(Ok(Some(failed))).unwrap(),
+            unfinished(Ok(Some(failed)), None).unwrap(),
             "start failed at step import-images: disk full; run aks-flex-node start again to go on"
         );
     }
