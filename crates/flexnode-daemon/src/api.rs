@@ -1,10 +1,10 @@
 //! Asking the API server before the first change, as kubelet will.
 
-use crate::start::Prepared;
+use crate::start::{Cluster, Prepared};
 use flexnode_host::{Fs, Host};
 use flexnode_kube::preflight::{self, ApiServerProbe};
 use flexnode_kube::tls::Identity;
-use flexnode_kube::{JoinProblem, KubeletIdentity, Names, kubelet_identity};
+use flexnode_kube::{JoinProblem, KubeletIdentity, kubelet_identity};
 use flexnode_model::{Join, MachineGoal};
 use flexnode_ops::{Outcome, StepContext, StepError};
 use flexnode_stack::places::KUBECONFIG;
@@ -53,10 +53,15 @@ pub fn probe(goal: &MachineGoal, join: &Join, credential: Credential) -> Result<
 }
 
 /// Reaches the API server: name, connection, TLS by the given CA, credential accepted, allowed to create CSRs.
-pub async fn check(host: &Host, names: &Names, prepared: &Prepared, cx: &StepContext) -> Result<Outcome, StepError> {
+pub async fn check(
+    host: &Host,
+    cluster: &dyn Cluster,
+    prepared: &Prepared,
+    cx: &StepContext,
+) -> Result<Outcome, StepError> {
     let credential = credential(host.fs.as_ref(), host.clock.now());
     let probe = probe(&prepared.goal, &prepared.join, credential)?;
-    let facts = preflight::preflight(&probe, names, DEADLINE).await.map_err(told)?;
+    let facts = cluster.preflight(&probe, DEADLINE).await.map_err(told)?;
     if let Some(version) = &facts.version
         && let Some(text) = skew(version, &prepared.goal.kubernetes_version)
     {

@@ -130,6 +130,14 @@ pub async fn is_installed(host: &Host, spec: &ServiceSpec) -> Result<bool, Servi
     Ok(now.as_deref() == Some(text.as_bytes()) && state.enabled == "enabled" && state.is_active() && !state.need_reload)
 }
 
+/// Starts the service again; the daemon ends at its next boundary first.
+pub async fn restart(host: &Host) -> Result<(), ServiceError> {
+    host.systemd
+        .restart(SERVICE_UNIT_NAME, STOP_DEADLINE + START_DEADLINE + JOB_DEADLINE)
+        .await
+        .map_err(|e| ServiceError::Systemd("restarted", e))
+}
+
 /// Stops the service at its next boundary and leaves it installed: what reset does first when the daemon may hold the
 /// lock.
 pub async fn stop(host: &Host) -> Result<(), ServiceError> {
@@ -181,6 +189,13 @@ mod tests {
             program: "/opt/unbounded/agent/bin/aks-flex-node".into(),
             config: "/etc/aks-flex-node/config.json".into(),
         }
+    }
+
+    #[test]
+    fn constants_keep_their_values_to_the_letter() {
+        assert_eq!(SERVICE_UNIT_NAME, "aks-flex-node-agent.service");
+        assert_eq!(SERVICE_UNIT_PATH, "/etc/systemd/system/aks-flex-node-agent.service");
+        assert_eq!(FIRST_BOOT_UNIT_NAME, "aks-flex-node-bootstrap.service");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use flexnode_host::{Clock, Host};
 use flexnode_kube::api::{self, ApiProblem, Credentials};
 use flexnode_kube::csr::{LIST_COMMAND, RequestState, node_request};
-use flexnode_kube::{Names, NodeClient, ReadyOutcome, WaitReady};
+use flexnode_kube::{
+    ApiServerFacts, ApiServerProbe, JoinProblem, Names, NodeClient, ReadyOutcome, WaitReady, preflight,
+};
 use flexnode_stack::places;
 use flexnode_status::node::NodeView;
 use kube::Client;
@@ -18,6 +20,8 @@ use std::time::Duration;
 /// The cluster as this node sees it.
 #[async_trait]
 pub trait Cluster: Send + Sync + fmt::Debug {
+    /// Asks the API server everything that joining needs; changes nothing there.
+    async fn preflight(&self, probe: &ApiServerProbe, deadline: Duration) -> Result<ApiServerFacts, JoinProblem>;
     /// The own Node; `None` when there is none.
     async fn node(&self, deadline: Duration) -> Result<Option<NodeView>, ApiProblem>;
     /// Waits until the own Node is Ready; `tell` gets a line each time that what is waited for changes.
@@ -55,13 +59,14 @@ impl Connect for RealCluster {
             .token
             .clone()
             .and_then(|token| api::client(&goal.api_server, &goal.ca_pem, &Credentials::Token(token), names).ok());
-        Arc::new(Connected { node, bootstrap, clock: host.clock.clone() })
+        Arc::new(Connected { node, bootstrap, names: names.clone(), clock: host.clock.clone() })
     }
 }
 
 struct Connected {
     node: NodeClient,
     bootstrap: Option<Client>,
+    names: Names,
     clock: Arc<dyn Clock>,
 }
 
@@ -73,6 +78,10 @@ impl fmt::Debug for Connected {
 
 #[async_trait]
 impl Cluster for Connected {
+    async fn preflight(&self, probe: &ApiServerProbe, deadline: Duration) -> Result<ApiServerFacts, JoinProblem> {
+        preflight(probe, &self.names, deadline).await
+    }
+
     async fn node(&self, deadline: Duration) -> Result<Option<NodeView>, ApiProblem> {
         self.node.get(deadline).await
     }

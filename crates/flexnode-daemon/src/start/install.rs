@@ -1,13 +1,15 @@
 //! What is installed: the slot's programs and configuration, the agent's own program and service.
 
 use super::steps::Parts;
+use crate::service::ServiceError;
 use crate::{agent_binary, service};
-use flexnode_host::Command;
+use flexnode_host::{Command, Host, HostError};
 use flexnode_isolation::NodeRoot as _;
 use flexnode_isolation::none::Root;
 use flexnode_ops::{Outcome, StepContext, StepError};
 use flexnode_stack::{HostFacts, Installer, containerd, places};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 const DUMP_DEADLINE: Duration = Duration::from_secs(20);
@@ -93,13 +95,32 @@ pub async fn agent(parts: &Parts) -> Result<Outcome, StepError> {
     }
 }
 
-/// Installs and starts the agent's service.
+/// Installs and starts the agent's service. A daemon that runs another program than the installed one is started again,
+/// unless it is this process.
 pub async fn service(parts: &Parts) -> Result<Outcome, StepError> {
+    let host = &parts.host;
+    let name = service::SERVICE_UNIT_NAME;
+    let failed = |e: ServiceError| {
+        StepError::caused("the agent's service could not be installed", e)
+            .hint(format!("journalctl -u {name} -n 50 --no-pager"))
+    };
     let spec = service::ServiceSpec { program: agent_binary::installed_path(), config: parts.config.clone() };
-    match service::install(&parts.host, &spec).await {
-        Ok(change) if change.made() => Ok(Outcome::Changed(service::SERVICE_UNIT_NAME.into())),
-        Ok(_) => Ok(Outcome::Unchanged),
-        Err(e) => Err(StepError::caused("the agent's service could not be installed", e)
-            .hint(format!("journalctl -u {} -n 50 --no-pager", service::SERVICE_UNIT_NAME))),
+    if service::install(host, &spec).await.map_err(failed)?.made() {
+        return Ok(Outcome::Changed(name.into()));
     }
+    if !runs_another(host, &spec.program).await.map_err(|e| failed(ServiceError::Systemd("looked at", e)))? {
+        return Ok(Outcome::Unchanged);
+    }
+    service::restart(host).await.map_err(failed)?;
+    Ok(Outcome::Changed(format!("restarted {name} with the new program")))
+}
+
+/// Whether the service's main process runs another file than `program`.
+async fn runs_another(host: &Host, program: &Path) -> Result<bool, HostError> {
+    let pid = host.systemd.unit(service::SERVICE_UNIT_NAME).await?.main_pid;
+    if pid == 0 || pid == std::process::id() {
+        return Ok(false);
+    }
+    let (Some(process), Some(file)) = (host.processes.get(pid)?, host.fs.stat(program)?) else { return Ok(false) };
+    Ok(process.exe_id.is_some_and(|id| id != (file.dev, file.ino)))
 }

@@ -209,7 +209,6 @@ pub async fn plan(context: &StartContext) -> Result<Planned, StartError> {
         host: host.clone(),
         cri: context.cri.clone(),
         probe: context.probe.clone(),
-        names: context.names.clone(),
         cluster: context.connect.connect(host, &context.names, &prepared),
         prepared: prepared.clone(),
         config: context.config.clone(),

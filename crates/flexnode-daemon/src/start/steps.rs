@@ -14,7 +14,6 @@ use flexnode_host::cri::Cri;
 use flexnode_host::probe::Probe;
 use flexnode_isolation::NodeSpec;
 use flexnode_isolation::none::{Backend, Hook, Install, Layout, UNIT_CONTAINERD, UNIT_KUBELET};
-use flexnode_kube::Names;
 use flexnode_ops::{Operation, Outcome, Recovery, Step, StepContext, StepError};
 use std::future::Future;
 use std::path::PathBuf;
@@ -37,8 +36,6 @@ pub struct Parts {
     pub cri: Arc<dyn Cri>,
     /// Questions to programs on this machine.
     pub probe: Arc<dyn Probe>,
-    /// Host names to addresses.
-    pub names: Names,
     /// The cluster as this node sees it.
     pub cluster: Arc<dyn Cluster>,
     /// The goal and all that belongs to it.
@@ -153,7 +150,7 @@ fn looking(parts: &Parts, runs: bool) -> Vec<Step> {
         refuse(&preflight::errors(&found))
     });
     let reach = parts.step("check-api-server", "reach the API server", api::DEADLINE * 2, |p, cx| async move {
-        api::check(&p.host, &p.names, &p.prepared, &cx).await
+        api::check(&p.host, p.cluster.as_ref(), &p.prepared, &cx).await
     });
     vec![check.read_only(), reach.read_only().interruptible()]
 }
