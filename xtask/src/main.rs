@@ -4,6 +4,7 @@ mod bench;
 mod contract;
 mod demo;
 mod dist;
+mod docs;
 mod lab;
 mod test;
 
@@ -31,6 +32,12 @@ enum Command {
         #[arg(long)]
         open: bool,
     },
+    /// Generate man pages, completions and the configuration's schema
+    Docs {
+        /// Only check that what is checked in is not stale
+        #[arg(long)]
+        check: bool,
+    },
     /// Build the release: static, stripped, symbols beside it
     Dist,
     /// Measure, against a baseline in the same run
@@ -44,6 +51,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Contract { open } => contract::run(root(), open).map(|()| ExitCode::SUCCESS),
+        Command::Docs { check } => docs::run(root(), check).map(|()| ExitCode::SUCCESS),
         Command::Dist => dist::run(root()),
         Command::Bench(args) => bench::run(root(), &args),
         Command::Test(args) => test::run(root(), &args),

@@ -15,7 +15,7 @@ pub struct Args {
     /// Everything: also the long suites
     #[arg(long)]
     all: bool,
-    /// Only these phases: checks, unit, system
+    /// Only these phases: checks, unit, system, machine
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only tests whose name contains this (system tests)
@@ -61,11 +61,13 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
     });
     phase("dependencies", "checks", &|| deny(root));
+    phase("generated reference", "checks", &|| crate::docs::run(root, true).map(|()| Verdict::Passed));
     phase("rungs 1 and 2: unit, property and conformance tests", "unit", &|| {
         cargo(root, &["test", "--workspace"], &[])
     });
     phase("contract", "unit", &|| crate::contract::run(root, false).map(|()| Verdict::Passed));
     phase("rungs 3 and 4: systemd hosts and a cluster", "system", &|| system(root, args));
+    phase("rung 5: a machine with a kernel of its own", "machine", &|| machine(root, args));
     println!("\n{}", summary(&phases));
     let failed = phases.iter().any(|p| matches!(p.verdict, Verdict::Failed(_)));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -100,8 +102,42 @@ fn system(root: &Path, args: &Args) -> Result<Verdict> {
     if let Some(why) = flexnode_lab::prerequisites::missing() {
         return Ok(Verdict::LeftOut(why));
     }
+    let suites = suites(root)?;
+    let suites: Vec<&str> = suites.iter().filter(|name| *name != MACHINE).map(String::as_str).collect();
     // Two at once: the tests wait for real programs most of the time, and the machine has few processors.
-    let mut command = vec!["test", "-p", "system-tests", "--", "--ignored", "--test-threads=2"];
+    system_tests(root, args, &suites, "--test-threads=2")
+}
+
+fn machine(root: &Path, args: &Args) -> Result<Verdict> {
+    if !args.all && !args.only.iter().any(|only| only == "machine") {
+        return Ok(Verdict::LeftOut("an emulated machine takes some minutes: `cargo xtask test --all` runs it".into()));
+    }
+    if let Some(why) = flexnode_lab::prerequisites::missing_for_machine() {
+        return Ok(Verdict::LeftOut(why));
+    }
+    // An emulated machine uses all the processors that there are.
+    system_tests(root, args, &[MACHINE], "--test-threads=1")
+}
+
+/// The file of the tests that need a machine.
+const MACHINE: &str = "machine";
+
+/// The names of the files of system tests.
+fn suites(root: &Path) -> Result<Vec<String>> {
+    let folder = root.join("crates/system-tests/tests");
+    let files = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let files = files.flatten().map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "rs"));
+    let mut names: Vec<String> = files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn system_tests(root: &Path, args: &Args, suites: &[&str], threads: &str) -> Result<Verdict> {
+    let mut command = vec!["test", "-p", "system-tests"];
+    for suite in suites {
+        command.extend(["--test", suite]);
+    }
+    command.extend(["--", "--ignored", threads]);
     if !args.filter.is_empty() {
         command.push(&args.filter);
     }
@@ -124,6 +160,13 @@ fn summary(phases: &[Phase]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machine_has_a_file_of_its_own() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let names = suites(root).unwrap();
+        assert!(names.len() > 1 && names.iter().any(|name| name == MACHINE), "{names:?}");
+    }
 
     #[test]
     fn the_summary_names_what_ran_failed_and_was_left_out() {

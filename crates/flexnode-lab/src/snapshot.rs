@@ -220,7 +220,7 @@ impl Host {
                 add(things, format!("{kind} {}", line.trim_end()), "is there".to_owned());
             }
         }
-        for line in nft(&self.exec(&["nft", "list", "ruleset"])?.success()?.stdout) {
+        for line in nft(&self.exec(&["nft", "--stateless", "list", "ruleset"])?.success()?.stdout) {
             add(things, line, "is there".to_owned());
         }
         Ok(())

@@ -269,11 +269,18 @@ mod tests {
 
     #[test]
     fn a_file_of_the_original_is_read_and_what_it_would_read_is_the_same() {
-        let data = b"{\n  \"appliedKubernetesVersion\": \"1.35.4\",\n  \"activeMachine\": \"kube1\"\n}\n";
+        let data = b"{\n  \"appliedSettingsVersion\": \"etag-2\",\n  \"appliedKubernetesVersion\": \"1.35.4\",\n  \"previousSettingsVersion\": \"etag-1\",\n  \"previousKubernetesVersion\": \"1.34.9\",\n  \"activeMachine\": \"kube1\"\n}\n";
         let state = State::decode(data, Some(checksum(data).as_bytes())).unwrap();
+        assert_eq!(state.applied_settings_version, "etag-2");
+        assert_eq!(state.applied_kubernetes_version, "1.35.4");
+        assert_eq!(state.previous_settings_version, "etag-1");
+        assert_eq!(state.previous_kubernetes_version, "1.34.9");
         assert_eq!(state.active_machine, "kube1");
         assert_eq!(state.flexnode, None);
         assert_eq!(state.encode(), data);
+        // What is empty is left out, as Go's omitempty does.
+        let sparse = b"{\n  \"activeMachine\": \"kube1\"\n}\n";
+        assert_eq!(State::decode(sparse, None).unwrap().encode(), sparse);
     }
 
     #[test]

@@ -39,7 +39,8 @@ fn snapshot_without_times(host: &Host) -> snapshot::Snapshot {
 
 /// All that a second `start` could touch: the node's files with their times, and the main processes of its units.
 fn state_of(node: &Node<'_>) -> (Vec<snapshot::Snapshot>, Vec<String>) {
-    let options = snapshot::Options::default();
+    let mut options = snapshot::Options::default();
+    options.excluded.push("/var/lib/aks-flex-node/journal".into()); // A run is a run: only its record may change.
     let trees = ["/opt", "/etc", "/usr", "/var/lib/aks-flex-node", "/root"];
     (trees.map(|tree| node.host.files(tree, &options).unwrap()).to_vec(), node.main_pids())
 }
