@@ -88,7 +88,7 @@ fn check_tests(items: &[Item], tests: &BTreeMap<String, Listed>) -> Vec<String> 
             match tests.get(test) {
                 Some(Listed::Runs) => {}
                 Some(Listed::Ignored) => {
-                    problems.push(format!("{} {}: test {test} is ignored", item.document, item.name))
+                    problems.push(format!("{} {}: test {test} is ignored", item.document, item.name));
                 }
                 None => problems.push(format!("{} {}: there is no test {test}", item.document, item.name)),
             }
@@ -172,7 +172,7 @@ fn check_paths(root: &Path, items: &[Item]) -> Result<()> {
         paths.iter().filter_map(|i| i.rust.split("::").next()).map(|c| c.replace('_', "-")).collect();
     let mut manifest = "[package]\nname = \"contract-links\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n".to_string();
     for name in crates {
-        writeln!(manifest, "{name} = {{ path = {:?} }}", root.join("crates").join(&name))?;
+        writeln!(manifest, "{name} = {{ path = \"{}\" }}", root.join("crates").join(&name).display())?;
     }
     let mut source = "//! Links to every item of the contract.\n//!\n".to_string();
     for item in paths {

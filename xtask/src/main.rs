@@ -54,7 +54,7 @@ fn main() -> ExitCode {
         Command::Docs { check } => docs::run(root(), check).map(|()| ExitCode::SUCCESS),
         Command::Dist => dist::run(root()),
         Command::Bench(args) => bench::run(root(), &args),
-        Command::Test(args) => test::run(root(), &args),
+        Command::Test(args) => Ok(test::run(root(), &args)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
