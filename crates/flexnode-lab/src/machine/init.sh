@@ -13,6 +13,8 @@ name=$(word name) address=$(word address) gateway=$(word gateway)
 $b printf '%s\n' "$name" >/root/etc/hostname
 $b printf '127.0.0.1 localhost\n%s %s\n' "$address" "$name" >/root/etc/hosts
 $b printf '[Match]\nType=ether\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\n' "$address" "$gateway" >/root/etc/systemd/network/10-lab.network
+# Without one systemd takes this boot for the first of a new installation, and sets that up.
+[ -s /root/etc/machine-id ] || $b tr -d - </proc/sys/kernel/random/uuid >/root/etc/machine-id
 if [ "$(word usr)" = ro ]; then
   $b mount -o bind /root/usr /root/usr
   $b mount -o remount,bind,ro /root/usr

@@ -239,8 +239,10 @@ impl Machine {
 
     fn command(&self) -> Command {
         let folder = self.record.folder.display();
+        // Each letter on the console and each driver of hardware that is not there costs time.
         let mut kernel = format!(
-            "console=ttyS0 net.ifnames=0 lab.name={} lab.address={} lab.gateway={}",
+            "console=ttyS0 loglevel=4 systemd.show_status=no module_blacklist=kvm,kvm_amd,kvm_intel,powernow_k8 \
+             net.ifnames=0 lab.name={} lab.address={} lab.gateway={}",
             self.name,
             self.address(),
             self.lab.gateway()
@@ -250,7 +252,7 @@ impl Machine {
         }
         let mut command = self.lab.command(Path::new("nice"));
         command.args(["-n", "10", "qemu-system-x86_64", "-name", &self.name]);
-        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,sata=off,smbus=off"]);
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072", "-rtc", "base=utc"]);
         command.arg("-kernel").arg(self.golden.kernel()).arg("-initrd").arg(self.golden.initrd());
         command.arg("-append").arg(kernel);
