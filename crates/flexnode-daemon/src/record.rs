@@ -48,6 +48,8 @@ pub const USED_PATHS: &[&str] = &[
     "/run/netns",
     "/usr/libexec/kubernetes",
     "/var/lib/cni",
+    "/var/lib/cni/networks",
+    "/var/lib/cni/results",
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/log/aks-flex-node",
@@ -55,7 +57,8 @@ pub const USED_PATHS: &[&str] = &[
     "/var/log/pods",
 ];
 
-const CNI_CONF: &str = "/etc/cni/net.d";
+/// Directories that network plugins of other programs use too: what was in them before is kept by name.
+const LISTED: [&str; 2] = ["/etc/cni/net.d", "/var/lib/cni/networks"];
 
 /// Why the record cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -203,11 +206,11 @@ async fn observe(host: &Host) -> Result<Existed, RecordError> {
             existed.paths.insert((*path).to_owned());
         }
     }
-    // Network plugins of other programs have their configuration there too: which files were there is kept.
-    let conf = Path::new(CNI_CONF);
-    if host.fs.stat(conf)?.is_some_and(|stat| stat.kind == FileKind::Dir) {
-        let names = host.fs.read_dir(conf)?.into_iter().map(|entry| conf.join(entry.name));
-        existed.paths.extend(names.map(|path| path.to_string_lossy().into_owned()));
+    for dir in LISTED.map(Path::new) {
+        if host.fs.stat(dir)?.is_some_and(|stat| stat.kind == FileKind::Dir) {
+            let names = host.fs.read_dir(dir)?.into_iter().map(|entry| dir.join(entry.name));
+            existed.paths.extend(names.map(|path| path.to_string_lossy().into_owned()));
+        }
     }
     for mount in host.mounts.list()? {
         if USED_PATHS.iter().any(|used| mount.path.starts_with(used)) {
@@ -217,6 +220,7 @@ async fn observe(host: &Host) -> Result<Existed, RecordError> {
     existed.links = host.network.links().await?.into_iter().map(|link| link.name).collect();
     existed.namespaces = host.network.namespaces()?.into_iter().collect();
     existed.chains = chains(&host.network.rules().await?);
+    existed.tables = Some(host.network.tables().await?.into_iter().map(|table| table.name).collect());
     Ok(existed)
 }
 

@@ -6,7 +6,7 @@
 mod nft;
 mod tables;
 
-use crate::{Command, Commands, HostError, Link, Network, mounts};
+use crate::{Command, Commands, FilterTable, HostError, Link, Network, mounts};
 use async_trait::async_trait;
 use serde::Deserialize;
 use std::fs;
@@ -225,6 +225,22 @@ impl Network for RealNetwork {
             tables::Table::of(table).ok_or_else(|| failed(format!("remove a chain of {table}"), "unknown table"))?;
         self.restore(&target, &format!("-F {chain}\n-X {chain}\n")).await
     }
+
+    async fn tables(&self) -> Result<Vec<FilterTable>, HostError> {
+        let json = self.listed("nft", &["-j", "list", "ruleset"]).await?;
+        nft::tables(&json).map_err(|e| failed("read the tables from nft", e))
+    }
+
+    async fn remove_table(&self, table: &str) -> Result<(), HostError> {
+        match self.tables().await?.into_iter().find(|known| known.name == table) {
+            None => Ok(()),
+            Some(known) if !known.idle => Err(failed(format!("remove the table {table}"), "it has rules")),
+            Some(_) => {
+                let (family, name) = table.split_once('/').unwrap_or(("ip", table));
+                self.tool("nft", &["delete", "table", plain_name(family)?, plain_name(name)?]).await.map(drop)
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -319,6 +335,35 @@ mod tests {
             commands.lines().iter().filter(|line| line.starts_with("/sbin/nft delete")).collect::<Vec<_>>(),
             [&deleted]
         );
+    }
+
+    #[tokio::test]
+    async fn only_a_table_of_iptables_that_does_nothing_is_removed() {
+        let (network, commands) = network();
+        commands.on_path("nft", "/sbin/nft").answer("nft", &[], "");
+        let ruleset = r#"{"nftables":[
+            {"table":{"family":"ip","name":"mangle","handle":1}},
+            {"table":{"family":"ip","name":"filter","handle":2}},
+            {"chain":{"family":"ip","table":"filter","name":"INPUT","hook":"input","policy":"accept","handle":1}},
+            {"table":{"family":"ip6","name":"filter","handle":3}},
+            {"chain":{"family":"ip6","table":"filter","name":"INPUT","hook":"input","policy":"drop","handle":1}},
+            {"table":{"family":"ip","name":"nat","handle":4}},
+            {"chain":{"family":"ip","table":"nat","name":"MINE","handle":1}},
+            {"table":{"family":"ip","name":"raw","handle":5}},
+            {"chain":{"family":"ip","table":"raw","name":"OUTPUT","hook":"output","policy":"accept","handle":1}},
+            {"rule":{"family":"ip","table":"raw","chain":"OUTPUT","handle":7,"expr":[]}},
+            {"table":{"family":"inet","name":"filter","handle":6}}]}"#;
+        commands.answer("nft", &["-j"], ruleset);
+        let tables = network.tables().await.unwrap();
+        let idle: Vec<(&str, bool)> = tables.iter().map(|table| (table.name.as_str(), table.idle)).collect();
+        let want =
+            [("ip/mangle", true), ("ip/filter", true), ("ip6/filter", false), ("ip/nat", false), ("ip/raw", false)];
+        assert_eq!(idle, want);
+        network.remove_table("ip/filter").await.unwrap();
+        network.remove_table("ip/security").await.unwrap();
+        assert!(network.remove_table("ip/raw").await.is_err());
+        let deleted: Vec<String> = commands.lines().into_iter().filter(|line| line.contains("delete")).collect();
+        assert_eq!(deleted, ["/sbin/nft delete table ip filter"]);
     }
 
     #[test]

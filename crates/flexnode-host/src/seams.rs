@@ -277,6 +277,15 @@ pub struct Link {
     pub addresses: Vec<IpAddr>,
 }
 
+/// A table of nft that has one of iptables's names: iptables makes it when it is first asked, and never removes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterTable {
+    /// `ip/nat`, `ip6/filter`, ...
+    pub name: String,
+    /// It does nothing: no rule, and no chain but base chains that accept.
+    pub idle: bool,
+}
+
 /// Links, named network namespaces and packet filter chains of the host's own network namespace.
 #[async_trait]
 pub trait Network: Send + Sync + Debug {
@@ -294,6 +303,15 @@ pub trait Network: Send + Sync + Debug {
     async fn remove_rule(&self, table: &str, rule: &str) -> Result<(), HostError>;
     /// Flushes and removes a chain that nothing refers to; absent counts as removed.
     async fn remove_chain(&self, table: &str, chain: &str) -> Result<(), HostError>;
+    /// The tables that iptables keeps through nft; none where it works without nft.
+    async fn tables(&self) -> Result<Vec<FilterTable>, HostError> {
+        Ok(Vec::new())
+    }
+    /// Removes such a table if it is idle; absent counts as removed.
+    async fn remove_table(&self, table: &str) -> Result<(), HostError> {
+        let _ = table;
+        Ok(())
+    }
 }
 
 /// A swap area in use.

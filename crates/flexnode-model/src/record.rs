@@ -45,6 +45,9 @@ pub struct Existed {
     pub namespaces: BTreeSet<String>,
     /// All chains of the packet filter.
     pub chains: BTreeSet<ChainBefore>,
+    /// All tables that iptables kept through nft; `None`: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<BTreeSet<String>>,
 }
 
 /// The record of one host.

@@ -33,6 +33,7 @@ pub async fn apply(host: &Host, removal: &Removal) -> Result<Change, ApplyError>
         Removal::Link(name) => made(host.network.remove_link(name).await),
         Removal::Rule(table, rule) => made(host.network.remove_rule(table, rule).await),
         Removal::Chain(table, chain) => made(host.network.remove_chain(table, chain).await),
+        Removal::Table(table) => made(host.network.remove_table(table).await),
         Removal::Tree { path, spare } => blocking(host, path, spare, true).await,
         Removal::Contents { path, spare } => blocking(host, path, spare, false).await,
         Removal::IfEmpty(path) => Ok(remove_empty(host.fs.as_ref(), path)?),

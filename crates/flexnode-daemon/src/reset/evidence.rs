@@ -43,6 +43,8 @@ pub struct Evidence {
     pub namespaces: BTreeSet<String>,
     /// Links that CNI wrote down for containers of others.
     pub foreign_links: BTreeSet<String>,
+    /// Directories of networks in which containers of others have addresses.
+    pub foreign_networks: BTreeSet<PathBuf>,
     /// Bridges that the configuration of the pods' network names.
     pub bridges: BTreeSet<String>,
     /// The network configuration that containerd used.
@@ -59,6 +61,7 @@ impl Evidence {
         self.links.extend(other.links);
         self.namespaces.extend(other.namespaces);
         self.foreign_links.extend(other.foreign_links);
+        self.foreign_networks.extend(other.foreign_networks);
         // Once the node's configuration is gone, the first one left is of another program.
         if self.conf.is_none() {
             (self.conf, self.bridges) = (other.conf, other.bridges);
@@ -150,12 +153,20 @@ fn reservations(fs: &dyn Fs, ours: &BTreeSet<String>, found: &mut Evidence) -> R
             let path = dir.join(address);
             let Ok(Some(bytes)) = fs.read(&path, LIMIT) else { continue };
             let text = String::from_utf8_lossy(&bytes);
-            if text.lines().next().is_some_and(|id| ours.contains(id.trim())) {
-                found.files.insert(path);
+            match text.lines().next().map(str::trim) {
+                Some(id) if ours.contains(id) => drop(found.files.insert(path)),
+                // host-local's own files; everything else is the reservation of an address.
+                _ if path.file_name().is_some_and(is_bookkeeping) => {}
+                _ => drop(found.foreign_networks.insert(dir.clone())),
             }
         }
     }
     Ok(())
+}
+
+/// What host-local keeps beside the reservations: `lock` and `last_reserved_ip.N`.
+fn is_bookkeeping(name: &std::ffi::OsStr) -> bool {
+    name.to_str().is_some_and(|name| name == "lock" || name.starts_with("last_reserved_ip."))
 }
 
 /// The configuration that containerd uses, and its bridges: the first in /etc/cni/net.d that can be read. The others are

@@ -53,6 +53,8 @@ pub struct Facts {
     pub namespaces: BTreeSet<String>,
     /// Rules and chains: table and line.
     pub rules: Vec<(String, String)>,
+    /// Tables of iptables that do nothing.
+    pub idle_tables: BTreeSet<String>,
     /// What the pods of this node had.
     pub evidence: Evidence,
     /// Values of the recorded kernel settings.
@@ -104,6 +106,8 @@ pub async fn observe(
         facts.links = host.network.links().await?.into_iter().map(|link| link.name).collect();
         facts.namespaces = host.network.namespaces()?.into_iter().collect();
         facts.rules = host.network.rules().await?;
+        let tables = host.network.tables().await?.into_iter();
+        facts.idle_tables = tables.filter(|table| table.idle).map(|table| table.name).collect();
     }
     for place in places::PLACES {
         facts.places.insert(place.path.into(), look(fs, Path::new(place.path))?);

@@ -20,6 +20,13 @@ pub(super) fn plan(facts: &Facts, plan: &mut Plan) {
     namespaces(facts, before, plan);
     links(facts, before, plan);
     chains(facts, before, plan);
+    tables(facts, before, plan);
+}
+
+/// What iptables made when kubelet first asked it: it never removes its tables, and an empty one serves nobody.
+fn tables(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    let Some(known) = before.and_then(|before| before.tables.as_ref()) else { return };
+    plan.removals.extend(facts.idle_tables.difference(known).cloned().map(Removal::Table));
 }
 
 fn namespaces(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {

@@ -18,6 +18,8 @@ pub enum Policy {
     Images,
     /// Only these entries go.
     Entries(&'static [&'static str]),
+    /// Reservations of addresses, a directory for each network: those of the pods' networks that were not there before go.
+    Networks,
     /// Log directories of pods.
     PodLogs,
     /// Links to the logs of containers.
@@ -46,6 +48,8 @@ pub const PLACES: &[PlacePolicy] = &[
     place("/opt/containerd", Policy::Whole),
     place("/etc/containerd/certs.d", Policy::Whole),
     place("/etc/containerd", Policy::Whole),
+    place("/var/lib/cni/results", Policy::WhenEmpty),
+    place("/var/lib/cni/networks", Policy::Networks),
     place("/var/lib/cni", Policy::Whole),
     place("/etc/cni/net.d", Policy::Whole),
     place("/etc/cni", Policy::Whole),

@@ -26,6 +26,8 @@ pub enum Removal {
     Rule(String, String),
     /// Remove the chain: table and name.
     Chain(String, String),
+    /// A table of iptables that does nothing any more.
+    Table(String),
     /// Remove a file, link or directory with all that is in it, around the mount points that are to stay.
     Tree {
         /// What.
@@ -74,7 +76,7 @@ impl Removal {
     pub fn stage(&self) -> Stage {
         match self {
             Self::Unmount(_) => Stage::Mounts,
-            Self::Namespace(_) | Self::Link(_) | Self::Rule(..) | Self::Chain(..) => Stage::Network,
+            Self::Namespace(_) | Self::Link(_) | Self::Rule(..) | Self::Chain(..) | Self::Table(_) => Stage::Network,
             Self::Tree { .. } | Self::Contents { .. } | Self::IfEmpty(_) | Self::PlainProgram(_) => Stage::Trees,
             Self::Restore(..) | Self::Sysctl(..) | Self::SwapOn(..) | Self::Unmask(_) | Self::Enable(_) => {
                 Stage::Settings
@@ -91,6 +93,7 @@ impl fmt::Display for Removal {
             Self::Link(name) => write!(f, "the network link {name}"),
             Self::Rule(table, rule) => write!(f, "the rule {rule} in {table}"),
             Self::Chain(table, chain) => write!(f, "the chain {chain} in {table}"),
+            Self::Table(table) => write!(f, "the empty table {table}"),
             Self::Tree { path, .. } | Self::IfEmpty(path) => write!(f, "{}", path.display()),
             Self::Contents { path, .. } => write!(f, "the content of {}", path.display()),
             Self::Restore(path, _) => write!(f, "the former content of {}", path.display()),
@@ -239,6 +242,17 @@ fn directory(facts: &Facts, path: &Path, place: &Place, policy: Policy, plan: &m
         Policy::Shared(patterns) => {
             entries(facts, place, plan, |name, _| places::matches(patterns, name));
             keep(facts, path, plan);
+        }
+        Policy::Networks => {
+            let of_pods = |network: &Path| {
+                came_after(facts, network)
+                    && facts.evidence.files.iter().any(|file| file.starts_with(network))
+                    && !facts.evidence.foreign_networks.contains(network)
+            };
+            entries(facts, place, plan, |name, kind| kind == FileKind::Dir && of_pods(&path.join(name)));
+            if new {
+                when_empty(facts, path, place, plan);
+            }
         }
         Policy::Entries(patterns) => entries(facts, place, plan, |name, _| places::matches(patterns, name)),
         Policy::PodLogs => {

@@ -3,7 +3,7 @@
 use super::apply::{apply, chain};
 use super::evidence::{self, EVIDENCE_PATH, Evidence};
 use super::facts::{self, Facts};
-use super::plan::{Kept, Plan, Stage, plan};
+use super::plan::{Kept, Plan, Removal, Stage, plan};
 use super::{Left, ResetContext, places};
 use crate::record::RecordStore;
 use crate::service;
@@ -261,6 +261,9 @@ async fn run_stage(cx: &ResetContext, stage: Stage, note: &StepContext) -> Resul
             Err(e) => cx.shared().reasons.push(Left { what, why: chain(&e) }),
         }
     }
+    if stage == Stage::Network && done > 0 {
+        change = change.or(remove_idle_tables(cx).await);
+    }
     if stage == Stage::Network {
         // Told now: at the end it is only looked for again when something had to go.
         let of_network = |kept: &Kept| !kept.what.starts_with('/') && !kept.what.starts_with("the kernel");
@@ -272,6 +275,19 @@ async fn run_stage(cx: &ResetContext, stage: Stage, note: &StepContext) -> Resul
         collect(cx, "reload systemd", cx.host.systemd.reload().await);
     }
     Ok(outcome(change, format!("{done} things")))
+}
+
+/// Tables are seen to be empty only when the chains are gone. One that stays is found at the end.
+async fn remove_idle_tables(cx: &ResetContext) -> Change {
+    let Ok((_, plan)) = look(cx, true).await else { return Change::None };
+    let mut change = Change::None;
+    for removal in plan.of(Stage::Network).filter(|removal| matches!(removal, Removal::Table(_))) {
+        match apply(&cx.host, removal).await {
+            Ok(made) => change = change.or(made),
+            Err(e) => cx.shared().reasons.push(Left { what: removal.to_string(), why: chain(&e) }),
+        }
+    }
+    change
 }
 
 /// Whatever would be removed now is left.

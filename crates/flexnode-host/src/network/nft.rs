@@ -3,6 +3,7 @@
 //! Their table is named `nft/FAMILY/NAME`, a chain `:NAME -`, a rule `-A CHAIN handle N comment TEXT`: the handle is
 //! what a rule is removed by, the comment says whose it is.
 
+use crate::FilterTable;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -13,8 +14,15 @@ struct RuleSet {
 /// Exactly one of them is there; other kinds of entries are ignored.
 #[derive(Deserialize)]
 struct Entry {
+    table: Option<TableEntry>,
     chain: Option<Chain>,
     rule: Option<Rule>,
+}
+
+#[derive(Deserialize)]
+struct TableEntry {
+    family: String,
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -22,6 +30,8 @@ struct Chain {
     family: String,
     table: String,
     name: String,
+    hook: Option<String>,
+    policy: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +59,29 @@ pub(super) fn parse(json: &[u8]) -> Result<Vec<(String, String)>, serde_json::Er
         _ => None,
     };
     Ok(set.nftables.into_iter().filter_map(line).collect())
+}
+
+/// The tables that iptables keeps through nft, and whether they do nothing.
+pub(super) fn tables(json: &[u8]) -> Result<Vec<FilterTable>, serde_json::Error> {
+    if json.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Vec::new());
+    }
+    let set: RuleSet = serde_json::from_slice(json)?;
+    let named = |family: &str, name: &str| format!("{family}/{name}");
+    let of_iptables = |entry: &Entry| {
+        let table = entry.table.as_ref()?;
+        let name = named(&table.family, &table.name);
+        is_of_iptables(&format!("nft/{name}")).then_some(name)
+    };
+    let acts = |entry: &Entry, table: &str| match (&entry.chain, &entry.rule) {
+        (Some(chain), _) if named(&chain.family, &chain.table) == table => {
+            chain.hook.is_none() || chain.policy.as_deref().is_some_and(|policy| policy != "accept")
+        }
+        (_, Some(rule)) => named(&rule.family, &rule.table) == table,
+        _ => false,
+    };
+    let table = |name: String| FilterTable { idle: !set.nftables.iter().any(|entry| acts(entry, &name)), name };
+    Ok(set.nftables.iter().filter_map(of_iptables).map(table).collect())
 }
 
 /// The tables that iptables keeps through nft, whether or not its own tools are installed.

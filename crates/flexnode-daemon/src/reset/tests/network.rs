@@ -193,3 +193,18 @@ fn masquerading_by_nft_goes_with_the_pods_and_stays_for_others() {
     rules(&mut facts, TABLE, &[&format!("-A masq_checks handle 6 comment id: {OTHER}")]);
     assert_eq!(removed(&plan(&facts)), [format!("the rule {ours} in {TABLE}")]);
 }
+
+#[test]
+fn tables_that_iptables_made_for_the_node_go_when_they_do_nothing() {
+    let mut record = record(&[]);
+    let mut facts_of = |before: Option<&[&str]>| {
+        record.existed.as_mut().unwrap().tables = before.map(names);
+        let mut facts = facts(Some(record.clone()));
+        facts.idle_tables = names(&["ip/filter", "ip6/nat"]);
+        removed(&plan(&facts))
+    };
+    assert_eq!(facts_of(Some(&["ip6/nat"])), ["the empty table ip/filter"]);
+    assert_eq!(facts_of(Some(&[])), ["the empty table ip/filter", "the empty table ip6/nat"]);
+    // Nobody looked: they may have been there.
+    assert!(facts_of(None).is_empty());
+}

@@ -348,3 +348,20 @@ fn files_that_somebody_wrote_over_stay() {
     facts.setup_files.insert(sysctls::SYSCTL_FILE.into(), Some(sysctls::render([]).into_bytes()));
     assert_eq!(trees(&plan(&facts)), [sysctls::SYSCTL_FILE]);
 }
+
+#[test]
+fn of_the_networks_that_came_after_only_those_of_the_pods_alone_go() {
+    let networks = "/var/lib/cni/networks";
+    let before = ["/var/lib/cni", networks, "/var/lib/cni/networks/podman"];
+    let mut facts = facts(Some(record(&before)));
+    dir(&mut facts, "/var/lib/cni", &["networks/"]);
+    dir(&mut facts, networks, &["podman/", "ours/", "shared/", "later/"]);
+    for network in ["podman", "ours", "shared"] {
+        facts.evidence.files.insert(format!("{networks}/{network}/10.0.0.2").into());
+    }
+    facts.evidence.foreign_networks.insert(format!("{networks}/shared").into());
+    assert_eq!(trees(&plan(&facts)), [format!("{networks}/ours")]);
+    // Without a record nobody knows which came after.
+    facts.record = None;
+    assert!(trees(&plan(&facts)).is_empty());
+}
