@@ -61,7 +61,7 @@ pub async fn check(
 ) -> Result<Outcome, StepError> {
     let credential = credential(host.fs.as_ref(), host.clock.now());
     let probe = probe(&prepared.goal, &prepared.join, credential)?;
-    let facts = cluster.preflight(&probe, DEADLINE).await.map_err(told)?;
+    let facts = cluster.preflight(&probe, DEADLINE).await.map_err(|problem| told(&problem))?;
     if let Some(version) = &facts.version
         && let Some(text) = skew(version, &prepared.goal.kubernetes_version)
     {
@@ -73,7 +73,7 @@ pub async fn check(
     Ok(Outcome::Unchanged)
 }
 
-fn told(problem: JoinProblem) -> StepError {
+fn told(problem: &JoinProblem) -> StepError {
     let hint = problem.hint();
     StepError::new(problem.to_string()).hint(hint)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::record::{HostRecorder, RecordStore};
 use flexnode_host::Fs as _;
-use flexnode_host::testing::FakeHost;
+use flexnode_host::testing::{FakeHost, KernelState};
 use flexnode_model::record::HostRecord;
 
 fn recorder(fake: &FakeHost) -> HostRecorder {
@@ -79,8 +79,8 @@ fn sysctls_are_set_recorded_and_persisted_once() {
 #[test]
 fn a_key_that_does_not_take_its_value_is_an_error() {
     for arrange in [
-        |kernel: &mut flexnode_host::testing::KernelState| drop(kernel.stuck_sysctls.insert("kernel.panic".into())),
-        |kernel: &mut flexnode_host::testing::KernelState| drop(kernel.read_only_sysctls.insert("kernel.panic".into())),
+        |kernel: &mut KernelState| kernel.stuck_sysctls.extend(["kernel.panic".to_string()]),
+        |kernel: &mut KernelState| kernel.read_only_sysctls.extend(["kernel.panic".to_string()]),
     ] {
         let fake = FakeHost::new();
         fake.kernel.change(arrange);

@@ -36,9 +36,34 @@ pub fn write(parts: &Parts) -> Result<Outcome, StepError> {
     Ok(Outcome::Changed(names.join(", ")))
 }
 
-/// Records how the host was before the first change, once.
+/// Directories that this operation writes into and that no other step sweeps.
+const WRITTEN: [&str; 12] = [
+    "/etc",
+    "/etc/aks-flex-node",
+    "/etc/kubernetes/pki",
+    "/etc/modules-load.d",
+    "/etc/sysctl.d",
+    "/etc/systemd/system",
+    "/etc/unbounded/containerd",
+    "/etc/unbounded/kubelet",
+    "/opt/cni/bin",
+    "/opt/unbounded/agent/bin",
+    "/var/lib/aks-flex-node",
+    "/var/lib/kubelet",
+];
+
+/// Records how the host was before the first change, once, and removes what a run that was killed left under temporary
+/// names of ours.
 pub async fn record_host(parts: &Parts) -> Result<Outcome, StepError> {
-    parts.recorder.record_host(&parts.host).await
+    let recorded = parts.recorder.record_host(&parts.host).await?;
+    let mut swept = 0;
+    for dir in WRITTEN {
+        let dir = Path::new(dir);
+        let failed =
+            |e| StepError::caused(format!("left-over temporary files in {} cannot be removed", dir.display()), e);
+        swept += durable::sweep(parts.host.fs.as_ref(), dir).map_err(failed)?.len();
+    }
+    Ok(if swept > 0 { Outcome::Changed(format!("{swept} left-over temporary files removed")) } else { recorded })
 }
 
 /// Records durably what is applied.

@@ -85,7 +85,7 @@ async fn until(host: &Host, gate: Gate<'_>) -> Result<(), StepError> {
             let text = format!("{unit} runs but is not ready after {} s: {why}", limit.as_secs());
             return Err(StepError::new(text).hint(look(unit)));
         }
-        host.clock.sleep(EVERY.min(end - now)).await;
+        host.clock.sleep(EVERY.min(end.saturating_sub(now))).await;
     }
 }
 

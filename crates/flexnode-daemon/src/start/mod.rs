@@ -301,3 +301,6 @@ async fn bring_labels(prepared: &Prepared, cluster: &dyn Cluster, before: &label
     let served = cluster.dns(CLUSTER_DEADLINE).await.ok().flatten();
     done.warnings.extend(dns_warning(served.as_deref(), &prepared.goal.dns_service_ips));
 }
+
+#[cfg(test)]
+mod tests;
