@@ -40,8 +40,14 @@ impl Cluster {
     /// Waits until a pod is Ready; its address.
     #[track_caller]
     pub fn wait_pod(&self, name: &str) -> String {
+        self.wait_pod_within(name, Duration::from_secs(120))
+    }
+
+    /// As [`Cluster::wait_pod`], on a node that is slower than others.
+    #[track_caller]
+    pub fn wait_pod_within(&self, name: &str, limit: Duration) -> String {
         let what = format!("pod {name} to be Ready");
-        poll(Duration::from_secs(120), SOON, &what, || {
+        poll(limit, SOON, &what, || {
             let pod = self.control_plane.get(&["pod", name])?;
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");

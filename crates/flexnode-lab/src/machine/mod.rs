@@ -241,7 +241,7 @@ impl Machine {
         let folder = self.record.folder.display();
         // Each letter on the console and each driver of hardware that is not there costs time.
         let mut kernel = format!(
-            "console=ttyS0 loglevel=4 systemd.show_status=no module_blacklist=kvm,kvm_amd,kvm_intel,powernow_k8 \
+            "console=ttyS0 TERM=dumb loglevel=4 systemd.show_status=no module_blacklist=kvm,kvm_amd,kvm_intel,powernow_k8 \
              net.ifnames=0 lab.name={} lab.address={} lab.gateway={}",
             self.name,
             self.address(),
