@@ -6,6 +6,7 @@
 //! killed), looks again, and takes the operation up while it holds the lock.
 
 use crate::lock::{Held, Locks};
+use crate::swap_watch;
 use async_trait::async_trait;
 use flexnode_host::Host;
 use flexnode_ops::{Cancel, Journal, JournalRecord};
@@ -56,6 +57,13 @@ pub async fn run(context: &DaemonContext) {
 /// The main loop. Between operations it ends at once when this is asked for; an operation hears it itself and ends at its
 /// next boundary.
 async fn work(context: &DaemonContext) {
+    match swap_watch::mend(&context.host, context.locks.as_ref()).await {
+        Ok(None) => {}
+        Ok(Some(text)) => tracing::warn!("swap had come back and was turned off: {text}"),
+        Err(error) => {
+            tracing::error!(error = flexnode_ops::report::line(&error), "swap is on again, so kubelet cannot start");
+        }
+    }
     let clock = context.host.clock.as_ref();
     let mut retry = RETRY_FIRST;
     loop {

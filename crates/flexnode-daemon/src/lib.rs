@@ -15,3 +15,4 @@ pub mod service;
 pub mod start;
 pub mod state;
 pub mod status;
+pub mod swap_watch;

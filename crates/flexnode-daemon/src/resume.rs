@@ -2,6 +2,7 @@
 
 use crate::daemon::{Resume, ResumeFailure};
 use crate::lock::Held;
+use crate::operations::{NodeContext, recover};
 use crate::reset::{self, Options, ResetContext};
 use crate::start::{self, StartContext, Wait, decide};
 use async_trait::async_trait;
@@ -38,11 +39,38 @@ impl Resume for AgentResume {
                 Ok(())
             }
             reset::KIND => {
-                let context = ResetContext::new(self.start.host.clone(), self.start.cri.clone(), Options::default());
+                let options = Options::from_record(&record.goal);
+                let context = ResetContext::new(self.start.host.clone(), self.start.cri.clone(), options);
                 reset::run_locked(&context.for_daemon(), self.observer.clone(), cancel.clone(), lock).await?;
                 Ok(())
             }
-            other => Err(Box::new(UnknownOperation(other.into()))),
+            other => {
+                let context = NodeContext::new(StartContext { owner: "daemon", ..self.start.clone() });
+                let Some(operation) = recover::operation(&context, record) else {
+                    return Err(Box::new(UnknownOperation(other.into())));
+                };
+                let said =
+                    recover::run(&context, record, &operation, self.observer.clone(), cancel.clone(), lock).await?;
+                tracing::info!("{said}");
+                Ok(())
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_person_chose_survives_the_journal() {
+        for keep_images in [false, true] {
+            for remove_agent in [false, true] {
+                let options = Options { keep_images, remove_agent };
+                assert_eq!(Options::from_record(&options.to_record()), options);
+            }
+        }
+        assert_eq!(Options::from_record("later,keep-images"), Options { keep_images: true, remove_agent: false });
+        assert_eq!(Options::from_record(""), Options::default());
     }
 }

@@ -152,6 +152,11 @@ fn set_sysctl(host: &Host, setting: sysctls::Setting) -> Result<(), StepError> {
     }
 }
 
+/// What swap there is, and who brings it.
+pub async fn observe_swap(host: &Host) -> Result<swap::Observed, StepError> {
+    observe::swap(host).await
+}
+
 /// Turns swap off, also for later boots, and looks that none is left. `keep`: kubelet is told to live with it.
 pub async fn set_up_swap(
     host: &Host,

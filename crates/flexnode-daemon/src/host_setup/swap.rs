@@ -2,6 +2,7 @@
 
 use super::fstab;
 use flexnode_host::SwapArea;
+use flexnode_model::MachineGoal;
 use std::path::{Path, PathBuf};
 
 /// The table of file systems and swap areas (fstab(5)).
@@ -109,6 +110,11 @@ pub fn decide(observed: &Observed, keep: bool) -> Plan {
         plan.actions.push(Action::Off(area.clone()));
     }
     plan
+}
+
+/// Whether kubelet is told to live with swap (`node.kubelet.config.failSwapOn` is false).
+pub fn keeps(goal: &MachineGoal) -> bool {
+    goal.kubelet.config.get("failSwapOn").and_then(serde_json::Value::as_bool) == Some(false)
 }
 
 /// Whether the source may be this area. A source by UUID or label is not resolved here: as long as there is one, an area

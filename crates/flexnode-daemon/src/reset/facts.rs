@@ -21,6 +21,26 @@ pub struct Options {
     pub remove_agent: bool,
 }
 
+/// How [`Options::keep_images`] is written down.
+const KEEP_IMAGES: &str = "keep-images";
+/// How [`Options::remove_agent`] is written down.
+const REMOVE_AGENT: &str = "remove-agent";
+
+impl Options {
+    /// For the journal, so that whoever finishes an interrupted reset does what the person chose.
+    pub fn to_record(self) -> String {
+        let chosen = [(self.keep_images, KEEP_IMAGES), (self.remove_agent, REMOVE_AGENT)];
+        let words: Vec<&str> = chosen.into_iter().filter_map(|(chosen, word)| chosen.then_some(word)).collect();
+        words.join(",")
+    }
+
+    /// What [`Options::to_record`] wrote; words that are not known are left out.
+    pub fn from_record(text: &str) -> Self {
+        let has = |word: &str| text.split(',').any(|chosen| chosen == word);
+        Self { keep_images: has(KEEP_IMAGES), remove_agent: has(REMOVE_AGENT) }
+    }
+}
+
 /// One directory that a node uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {

@@ -63,7 +63,8 @@ pub fn operation(cx: &ResetContext) -> Operation {
     }
     steps.push(step(cx, "check", "look that nothing is left", SHORT, |cx, _| async move { check(&cx).await }));
     steps.push(step(cx, "remove-record", "remove the record", SHORT, |cx, _| async move { remove_record(&cx) }));
-    Operation { kind: KIND, goal: String::new(), from: None, to: None, steps, recovery: Recovery::Resume }
+    // The engine carries the goal in the journal; what a reset works for is what the person chose.
+    Operation { kind: KIND, goal: cx.options.to_record(), from: None, to: None, steps, recovery: Recovery::Resume }
 }
 
 fn step<F, Fut>(cx: &ResetContext, name: &'static str, title: &str, deadline: Duration, run: F) -> Step

@@ -7,7 +7,7 @@
 use super::cluster::Cluster;
 use super::goal::Prepared;
 use super::{decide, files, gates, images, install, join};
-use crate::host_setup::{self, Recorder};
+use crate::host_setup::{self, Recorder, swap};
 use crate::{api, preflight};
 use flexnode_host::Host;
 use flexnode_host::cri::Cri;
@@ -140,7 +140,7 @@ fn looking(parts: &Parts, runs: bool) -> Vec<Step> {
             config: p.config.clone(),
             api_server: p.prepared.goal.api_server.clone(),
             ca_pem: p.prepared.goal.ca_pem.clone(),
-            keep_swap: keeps_swap(&p.prepared),
+            keep_swap: swap::keeps(&p.prepared.goal),
             runs,
         };
         let found = preflight::run(&p.host, &input).await;
@@ -171,11 +171,6 @@ fn refuse(errors: &[preflight::Finding]) -> Result<Outcome, StepError> {
     Err(if hints.is_empty() { error } else { error.hint(hints.join("; ")) })
 }
 
-/// Whether kubelet is told to live with swap.
-pub fn keeps_swap(prepared: &Prepared) -> bool {
-    prepared.goal.kubelet.config.get("failSwapOn").and_then(serde_json::Value::as_bool) == Some(false)
-}
-
 fn host(parts: &Parts) -> Vec<Step> {
     vec![
         parts.step(
@@ -191,7 +186,7 @@ fn host(parts: &Parts) -> Vec<Step> {
             host_setup::set_up_sysctls(&p.host, p.recorder.as_ref(), &cx)
         }),
         parts.step("swap", "turn swap off", SWAP, |p, cx| async move {
-            host_setup::set_up_swap(&p.host, p.recorder.as_ref(), keeps_swap(&p.prepared), &cx).await
+            host_setup::set_up_swap(&p.host, p.recorder.as_ref(), swap::keeps(&p.prepared.goal), &cx).await
         }),
     ]
 }

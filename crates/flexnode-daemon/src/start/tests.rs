@@ -455,3 +455,20 @@ fn an_unfinished_operation_of_another_kind_comes_first() {
         assert!(matches!(differs, Decision::Differs(d) if !d.is_empty()));
     }
 }
+
+/// C007 and C008: what turns swap on outside of fstab and units does so at the next boot again.
+#[tokio::test]
+async fn swap_that_came_back_is_turned_off_when_the_daemon_starts() {
+    let world = world().await;
+    let host = world.fake.host();
+    let area = flexnode_host::SwapArea { path: "/dev/sda5".into(), kind: "partition".into(), bytes: 1, priority: -2 };
+    let on = || world.fake.kernel.change(|kernel| kernel.swaps = vec![area.clone()]);
+    on();
+    assert_eq!(crate::swap_watch::mend(&host, &Free).await.unwrap(), None, "a host that is no node keeps its swap");
+    world.start().await.unwrap();
+    assert_eq!(crate::swap_watch::mend(&host, &Free).await.unwrap(), None);
+    on();
+    let text = crate::swap_watch::mend(&host, &Free).await.unwrap().unwrap();
+    assert!(text.contains("swap off on /dev/sda5") && text.contains("initramfs"), "{text}");
+    assert!(world.fake.kernel.state().swaps.is_empty());
+}
