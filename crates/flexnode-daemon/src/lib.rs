@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod foreign;
 pub mod host_setup;
 pub mod lock;
+pub mod operations;
 pub mod preflight;
 pub mod record;
 pub mod reset;

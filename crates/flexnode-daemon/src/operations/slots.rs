@@ -1,0 +1,206 @@
+//! The installed versions: which there are, which may go, and mending one.
+
+use super::{NodeContext, OperationError, lock};
+use crate::record::HostRecorder;
+use crate::start::{Parts, prepare};
+use flexnode_host::{FileKind, Fs, FsError};
+use flexnode_isolation::none::{Level, manifest};
+use flexnode_ops::{Outcome, StepContext};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Slots that are kept besides the active and the previous one.
+const MORE: usize = 1;
+
+/// One installed version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "a slot can be any of these at once")]
+pub struct Slot {
+    /// Its name.
+    pub name: String,
+    /// The link selects it.
+    pub active: bool,
+    /// A rollback goes to it.
+    pub previous: bool,
+    /// A process runs one of its programs.
+    pub in_use: bool,
+    /// It is what its manifest says, as far as names, sizes and modes tell.
+    pub complete: bool,
+    /// What is wrong with it.
+    pub problem: Option<String>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// When it was begun: nanoseconds since the epoch.
+    #[serde(skip)]
+    pub since: i128,
+}
+
+/// Which may go: never what is active, previous or in use, and not the newest complete one besides. Decided from what runs
+/// and from the link; a record only ever keeps more.
+pub fn surplus(slots: &[Slot]) -> Vec<String> {
+    let mut free: Vec<&Slot> = slots.iter().filter(|s| !s.active && !s.previous && !s.in_use).collect();
+    free.sort_by_key(|slot| (slot.complete, slot.since, slot.name.clone()));
+    let complete = free.iter().filter(|slot| slot.complete).count();
+    let keep = complete.min(MORE);
+    free.iter().take(free.len() - keep).map(|slot| slot.name.clone()).collect()
+}
+
+/// All slots, by name.
+pub fn list(context: &NodeContext) -> Result<Vec<Slot>, OperationError> {
+    let (fs, layout) = (context.host().fs.as_ref(), context.layout());
+    let failed = |e| OperationError::Backend(flexnode_isolation::Error::Layout(e));
+    let active = layout.current(fs).map_err(failed)?;
+    // Without a readable state nothing is known of a previous one; prune refuses then.
+    let previous = context.state().ok().and_then(|(_, extension)| extension.previous_slot);
+    let processes = context.host().processes.list().map_err(|e| OperationError::Backend(e.into()))?;
+    let running: BTreeSet<(u64, u64)> = processes.iter().filter_map(|process| process.exe_id).collect();
+    let mut slots = Vec::new();
+    for name in layout.versions(fs).map_err(failed)? {
+        let dir = layout.version_dir(&name);
+        let mut files = Files::default();
+        files.add(fs, &dir).map_err(|e| OperationError::Backend(e.into()))?;
+        let problem = manifest::verify(fs, &layout, &name, Level::Shape).err().map(|e| e.to_string());
+        let since = fs.lstat(&dir).map_err(|e| OperationError::Backend(e.into()))?.map_or(0, |stat| stat.mtime_ns);
+        slots.push(Slot {
+            active: active.as_ref() == Some(&name),
+            previous: previous.as_ref() == Some(&name),
+            in_use: files.ids.iter().any(|id| running.contains(id)),
+            complete: problem.is_none(),
+            problem,
+            bytes: files.bytes,
+            since,
+            name,
+        });
+    }
+    slots.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(slots)
+}
+
+#[derive(Default)]
+struct Files {
+    bytes: u64,
+    ids: Vec<(u64, u64)>,
+}
+
+impl Files {
+    fn add(&mut self, fs: &dyn Fs, dir: &Path) -> Result<(), FsError> {
+        for entry in fs.read_dir(dir)? {
+            let path = dir.join(&entry.name);
+            match entry.kind {
+                FileKind::Dir => self.add(fs, &path)?,
+                FileKind::File => {
+                    if let Some(stat) = fs.lstat(&path)? {
+                        self.bytes += stat.size;
+                        self.ids.push((stat.dev, stat.ino));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what may go; the names.
+pub fn prune(context: &NodeContext) -> Result<Vec<String>, OperationError> {
+    let _lock = lock(context, "slots-prune")?;
+    no_open_operation(context)?;
+    context.state()?;
+    let (fs, layout) = (context.host().fs.as_ref(), context.layout());
+    let gone = surplus(&list(context)?);
+    for name in &gone {
+        layout.remove(fs, name).map_err(|e| OperationError::Backend(e.into()))?;
+    }
+    Ok(gone)
+}
+
+/// An operation that did not end may need any of them.
+fn no_open_operation(context: &NodeContext) -> Result<(), OperationError> {
+    let journal = flexnode_ops::Journal::new(context.host().fs.clone());
+    match journal.open().map_err(|e| OperationError::State(Box::new(e)))? {
+        None => Ok(()),
+        Some(record) => Err(OperationError::Refused {
+            text: format!("{} has not ended (step {})", record.operation, record.step),
+            hint: "wait until the agent's service has finished it: aks-flex-node status".into(),
+        }),
+    }
+}
+
+/// Mends the slot that the configuration leads to: its files are installed again from the source, and what came out is
+/// compared with its manifest. Says whether anything was changed.
+pub async fn repair(context: &NodeContext, slot: &str) -> Result<bool, OperationError> {
+    let _lock = lock(context, "slots-repair")?;
+    no_open_operation(context)?;
+    let layout = context.layout();
+    let verify = |level| manifest::verify(context.host().fs.as_ref(), &layout, slot, level);
+    if verify(Level::Content).is_ok() {
+        return Ok(false);
+    }
+    let (host, config) = (context.host().clone(), context.start.config.clone());
+    let prepared = tokio::task::spawn_blocking(move || prepare(&host, &config, None))
+        .await
+        .map_err(|e| OperationError::State(Box::new(e)))??;
+    if prepared.slot.as_str() != slot {
+        return Err(OperationError::Refused {
+            text: format!("this configuration leads to version {}, not to {slot}", prepared.slot),
+            hint: "name the configuration that the version was made from with --config".into(),
+        });
+    }
+    let prepared = Arc::new(prepared);
+    let host = context.host();
+    let parts = Parts {
+        host: host.clone(),
+        cri: context.start.cri.clone(),
+        probe: context.start.probe.clone(),
+        cluster: context.start.connect.connect(host, &context.start.names, &prepared),
+        prepared: prepared.clone(),
+        config: context.start.config.clone(),
+        program: context.start.program.clone(),
+        recorder: Arc::new(HostRecorder::new(host, &context.start.config, &prepared.goal.node_name)),
+        layout: layout.clone(),
+    };
+    let backend = parts.backend();
+    let step = |source| OperationError::Step { step: "install".into(), source };
+    let installed = backend.install.call(StepContext::silent(), backend.root(slot)).await.map_err(step)?;
+    verify(Level::Content).map_err(|e| OperationError::Backend(e.into()))?;
+    Ok(installed != Outcome::Unchanged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(name: &str, marks: &str, since: i128) -> Slot {
+        Slot {
+            name: name.into(),
+            active: marks.contains('a'),
+            previous: marks.contains('p'),
+            in_use: marks.contains('u'),
+            complete: !marks.contains('i'),
+            problem: None,
+            bytes: 0,
+            since,
+        }
+    }
+
+    #[test]
+    fn the_active_the_previous_what_runs_and_one_more_are_kept() {
+        let all = [
+            slot("1", "", 1),
+            slot("2", "i", 9),
+            slot("3", "a", 2),
+            slot("4", "p", 3),
+            slot("5", "u", 4),
+            slot("6", "", 5),
+            slot("7", "", 4),
+        ];
+        assert_eq!(surplus(&all), ["2", "1", "7"]);
+        assert_eq!(surplus(&all[2..5]), Vec::<String>::new());
+        assert_eq!(surplus(&[slot("1", "", 1)]), Vec::<String>::new());
+        assert_eq!(surplus(&[slot("1", "i", 1)]), ["1"]);
+        assert_eq!(surplus(&[slot("1", "ai", 1), slot("2", "pi", 1)]), Vec::<String>::new());
+    }
+}
