@@ -46,6 +46,8 @@ pub const USED_PATHS: &[&str] = &[
     "/opt/unbounded/agent/lib",
     "/run/containerd",
     "/run/netns",
+    "/run/nri",
+    "/run/nri",
     "/usr/libexec/kubernetes",
     "/var/lib/cni",
     "/var/lib/cni/networks",
