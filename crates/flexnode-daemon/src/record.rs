@@ -47,7 +47,6 @@ pub const USED_PATHS: &[&str] = &[
     "/run/containerd",
     "/run/netns",
     "/run/nri",
-    "/run/nri",
     "/usr/libexec/kubernetes",
     "/var/lib/cni",
     "/var/lib/cni/networks",

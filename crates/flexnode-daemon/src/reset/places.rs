@@ -44,7 +44,6 @@ pub const PLACES: &[PlacePolicy] = &[
     place("/run/aks-flex-node", Policy::Own),
     place("/var/lib/kubelet", Policy::Shared(KUBELET)),
     place("/run/containerd", Policy::Shared(CONTAINERD_STATE)),
-    place("/run/nri", Policy::Whole),
     // containerd 2 listens there for plugins of the node resource interface.
     place("/run/nri", Policy::Shared(&["nri.sock"])),
     place("/var/lib/containerd", Policy::Images),
