@@ -30,6 +30,19 @@ pub enum Command {
     Start(StartArgs),
     /// Show what the node is now
     Status(StatusArgs),
+    /// Bring the node to what the configuration says, and back by itself when that does not come up
+    Upgrade(UpgradeArgs),
+    /// Go back to the version that ran before, or to another one that is installed
+    Rollback(RollbackArgs),
+    /// Restart containerd and kubelet; pods are left alone
+    Restart(LifecycleArgs),
+    /// Stop containerd and kubelet until `start-node`; a reboot does not start them
+    Stop(LifecycleArgs),
+    /// Start containerd and kubelet after a `stop`
+    StartNode(LifecycleArgs),
+    /// The installed versions
+    #[command(subcommand)]
+    Slots(SlotsCommand),
     /// Take everything away that `start` made; the configuration stays
     #[command(visible_alias = "unbootstrap")]
     Reset(ResetArgs),
@@ -56,6 +69,11 @@ impl Command {
         match self {
             Command::Start(args) => args.output.output == Output::Json,
             Command::Reset(args) => args.output.output == Output::Json,
+            Command::Upgrade(args) => args.output.output == Output::Json,
+            Command::Rollback(args) => args.output.output == Output::Json,
+            Command::Restart(args) | Command::Stop(args) | Command::StartNode(args) => {
+                args.output.output == Output::Json
+            }
             _ => false,
         }
     }
@@ -146,6 +164,84 @@ pub struct ResetArgs {
     #[command(flatten)]
     /// The form of the output.
     pub output: OutputArg,
+}
+
+/// Arguments of `upgrade`.
+#[derive(Args, Debug)]
+pub struct UpgradeArgs {
+    #[command(flatten)]
+    /// Where the configuration is.
+    pub config: ConfigArg,
+    /// Go to what this file says; the configuration stays as it is
+    #[arg(long, value_name = "FILE", conflicts_with = "to_version")]
+    pub to_config: Option<PathBuf>,
+    /// Go to this Kubernetes version with everything else as it runs now
+    #[arg(long, value_name = "VERSION")]
+    pub to_version: Option<String>,
+    /// Do not ask, neither before an older version nor before a goal that a person went back from
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    /// Try a goal again that failed
+    #[arg(long)]
+    pub retry: bool,
+    /// Go on although the version that runs is damaged: a failure then leaves the new version as it is
+    #[arg(long)]
+    pub without_rollback: bool,
+    #[command(flatten)]
+    /// The form of the output.
+    pub output: OutputArg,
+}
+
+/// Arguments of `rollback`.
+#[derive(Args, Debug)]
+pub struct RollbackArgs {
+    /// The version to go to, as `slots list` names it [default: the one that ran before]
+    #[arg(long, value_name = "SLOT")]
+    pub to: Option<String>,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    #[command(flatten)]
+    /// The form of the output.
+    pub output: OutputArg,
+}
+
+/// Arguments of `restart`, `stop` and `start-node`.
+#[derive(Args, Debug)]
+pub struct LifecycleArgs {
+    #[command(flatten)]
+    /// The form of the output.
+    pub output: OutputArg,
+}
+
+/// What is done with the installed versions.
+#[derive(Debug, Subcommand)]
+pub enum SlotsCommand {
+    /// Show them with their sizes
+    List(SlotsArgs),
+    /// Remove all but the active one, the one before it, what still runs, and one more
+    Prune(SlotsArgs),
+    /// Install the files of a damaged version again from the source of its configuration
+    Repair(RepairArgs),
+}
+
+/// Arguments of `slots list` and `slots prune`.
+#[derive(Args, Debug)]
+pub struct SlotsArgs {
+    #[command(flatten)]
+    /// The form of the output.
+    pub output: OutputArg,
+}
+
+/// Arguments of `slots repair`.
+#[derive(Args, Debug)]
+pub struct RepairArgs {
+    /// The version, as `slots list` names it
+    #[arg(value_name = "SLOT")]
+    pub slot: String,
+    #[command(flatten)]
+    /// The configuration that the version was made from.
+    pub config: ConfigArg,
 }
 
 /// Arguments of `daemon`.

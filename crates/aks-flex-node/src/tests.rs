@@ -146,9 +146,9 @@ fn a_reader_that_goes_away_ends_a_command_only_before_the_node_is_down() {
         let (mut env, ..) = env(host(), true);
         let closed = Stream::new(Closed, false);
         if json {
-            env.terminal.out = closed
+            env.terminal.out = closed;
         } else {
-            env.terminal.err = closed
+            env.terminal.err = closed;
         }
         let (_, outcome) = run(&env, output, operation("none", &unread));
         assert!(

@@ -29,6 +29,12 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
             [CompletionResult]::new('bootstrap', 'bootstrap', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
             [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now')
+            [CompletionResult]::new('upgrade', 'upgrade', [CompletionResultType]::ParameterValue, 'Bring the node to what the configuration says, and back by itself when that does not come up')
+            [CompletionResult]::new('rollback', 'rollback', [CompletionResultType]::ParameterValue, 'Go back to the version that ran before, or to another one that is installed')
+            [CompletionResult]::new('restart', 'restart', [CompletionResultType]::ParameterValue, 'Restart containerd and kubelet; pods are left alone')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Stop containerd and kubelet until `start-node`; a reboot does not start them')
+            [CompletionResult]::new('start-node', 'start-node', [CompletionResultType]::ParameterValue, 'Start containerd and kubelet after a `stop`')
+            [CompletionResult]::new('slots', 'slots', [CompletionResultType]::ParameterValue, 'The installed versions')
             [CompletionResult]::new('reset', 'reset', [CompletionResultType]::ParameterValue, 'Take everything away that `start` made; the configuration stays')
             [CompletionResult]::new('unbootstrap', 'unbootstrap', [CompletionResultType]::ParameterValue, 'Take everything away that `start` made; the configuration stays')
             [CompletionResult]::new('daemon', 'daemon', [CompletionResultType]::ParameterValue, 'Keep the node: what the agent''s service runs')
@@ -65,6 +71,101 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;upgrade' {
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'The configuration file; root''s and not readable by others')
+            [CompletionResult]::new('--to-config', '--to-config', [CompletionResultType]::ParameterName, 'Go to what this file says; the configuration stays as it is')
+            [CompletionResult]::new('--to-version', '--to-version', [CompletionResultType]::ParameterName, 'Go to this Kubernetes version with everything else as it runs now')
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-y', '-y', [CompletionResultType]::ParameterName, 'Do not ask, neither before an older version nor before a goal that a person went back from')
+            [CompletionResult]::new('--yes', '--yes', [CompletionResultType]::ParameterName, 'Do not ask, neither before an older version nor before a goal that a person went back from')
+            [CompletionResult]::new('--retry', '--retry', [CompletionResultType]::ParameterName, 'Try a goal again that failed')
+            [CompletionResult]::new('--without-rollback', '--without-rollback', [CompletionResultType]::ParameterName, 'Go on although the version that runs is damaged: a failure then leaves the new version as it is')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;rollback' {
+            [CompletionResult]::new('--to', '--to', [CompletionResultType]::ParameterName, 'The version to go to, as `slots list` names it [default: the one that ran before]')
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-y', '-y', [CompletionResultType]::ParameterName, 'Do not ask')
+            [CompletionResult]::new('--yes', '--yes', [CompletionResultType]::ParameterName, 'Do not ask')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;restart' {
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;stop' {
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;start-node' {
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;slots' {
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
+            [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'aks-flex-node;slots;list' {
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;slots;prune' {
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;slots;repair' {
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'The configuration file; root''s and not readable by others')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'aks-flex-node;slots;help' {
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
+            [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
+            break
+        }
+        'aks-flex-node;slots;help;list' {
+            break
+        }
+        'aks-flex-node;slots;help;prune' {
+            break
+        }
+        'aks-flex-node;slots;help;repair' {
+            break
+        }
+        'aks-flex-node;slots;help;help' {
             break
         }
         'aks-flex-node;reset' {
@@ -146,6 +247,12 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
         'aks-flex-node;help' {
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
             [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now')
+            [CompletionResult]::new('upgrade', 'upgrade', [CompletionResultType]::ParameterValue, 'Bring the node to what the configuration says, and back by itself when that does not come up')
+            [CompletionResult]::new('rollback', 'rollback', [CompletionResultType]::ParameterValue, 'Go back to the version that ran before, or to another one that is installed')
+            [CompletionResult]::new('restart', 'restart', [CompletionResultType]::ParameterValue, 'Restart containerd and kubelet; pods are left alone')
+            [CompletionResult]::new('stop', 'stop', [CompletionResultType]::ParameterValue, 'Stop containerd and kubelet until `start-node`; a reboot does not start them')
+            [CompletionResult]::new('start-node', 'start-node', [CompletionResultType]::ParameterValue, 'Start containerd and kubelet after a `stop`')
+            [CompletionResult]::new('slots', 'slots', [CompletionResultType]::ParameterValue, 'The installed versions')
             [CompletionResult]::new('reset', 'reset', [CompletionResultType]::ParameterValue, 'Take everything away that `start` made; the configuration stays')
             [CompletionResult]::new('daemon', 'daemon', [CompletionResultType]::ParameterValue, 'Keep the node: what the agent''s service runs')
             [CompletionResult]::new('plan', 'plan', [CompletionResultType]::ParameterValue, 'Print the steps that an operation would run; changes nothing')
@@ -159,6 +266,36 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             break
         }
         'aks-flex-node;help;status' {
+            break
+        }
+        'aks-flex-node;help;upgrade' {
+            break
+        }
+        'aks-flex-node;help;rollback' {
+            break
+        }
+        'aks-flex-node;help;restart' {
+            break
+        }
+        'aks-flex-node;help;stop' {
+            break
+        }
+        'aks-flex-node;help;start-node' {
+            break
+        }
+        'aks-flex-node;help;slots' {
+            [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
+            [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            break
+        }
+        'aks-flex-node;help;slots;list' {
+            break
+        }
+        'aks-flex-node;help;slots;prune' {
+            break
+        }
+        'aks-flex-node;help;slots;repair' {
             break
         }
         'aks-flex-node;help;reset' {

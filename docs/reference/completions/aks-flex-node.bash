@@ -40,14 +40,32 @@ _aks__flex__node() {
             aks__flex__node,reset)
                 cmd="aks__flex__node__subcmd__reset"
                 ;;
+            aks__flex__node,restart)
+                cmd="aks__flex__node__subcmd__restart"
+                ;;
+            aks__flex__node,rollback)
+                cmd="aks__flex__node__subcmd__rollback"
+                ;;
+            aks__flex__node,slots)
+                cmd="aks__flex__node__subcmd__slots"
+                ;;
             aks__flex__node,start)
                 cmd="aks__flex__node__subcmd__start"
+                ;;
+            aks__flex__node,start-node)
+                cmd="aks__flex__node__subcmd__start__subcmd__node"
                 ;;
             aks__flex__node,status)
                 cmd="aks__flex__node__subcmd__status"
                 ;;
+            aks__flex__node,stop)
+                cmd="aks__flex__node__subcmd__stop"
+                ;;
             aks__flex__node,unbootstrap)
                 cmd="aks__flex__node__subcmd__reset"
+                ;;
+            aks__flex__node,upgrade)
+                cmd="aks__flex__node__subcmd__upgrade"
                 ;;
             aks__flex__node,version)
                 cmd="aks__flex__node__subcmd__version"
@@ -70,14 +88,65 @@ _aks__flex__node() {
             aks__flex__node__subcmd__help,reset)
                 cmd="aks__flex__node__subcmd__help__subcmd__reset"
                 ;;
+            aks__flex__node__subcmd__help,restart)
+                cmd="aks__flex__node__subcmd__help__subcmd__restart"
+                ;;
+            aks__flex__node__subcmd__help,rollback)
+                cmd="aks__flex__node__subcmd__help__subcmd__rollback"
+                ;;
+            aks__flex__node__subcmd__help,slots)
+                cmd="aks__flex__node__subcmd__help__subcmd__slots"
+                ;;
             aks__flex__node__subcmd__help,start)
                 cmd="aks__flex__node__subcmd__help__subcmd__start"
+                ;;
+            aks__flex__node__subcmd__help,start-node)
+                cmd="aks__flex__node__subcmd__help__subcmd__start__subcmd__node"
                 ;;
             aks__flex__node__subcmd__help,status)
                 cmd="aks__flex__node__subcmd__help__subcmd__status"
                 ;;
+            aks__flex__node__subcmd__help,stop)
+                cmd="aks__flex__node__subcmd__help__subcmd__stop"
+                ;;
+            aks__flex__node__subcmd__help,upgrade)
+                cmd="aks__flex__node__subcmd__help__subcmd__upgrade"
+                ;;
             aks__flex__node__subcmd__help,version)
                 cmd="aks__flex__node__subcmd__help__subcmd__version"
+                ;;
+            aks__flex__node__subcmd__help__subcmd__slots,list)
+                cmd="aks__flex__node__subcmd__help__subcmd__slots__subcmd__list"
+                ;;
+            aks__flex__node__subcmd__help__subcmd__slots,prune)
+                cmd="aks__flex__node__subcmd__help__subcmd__slots__subcmd__prune"
+                ;;
+            aks__flex__node__subcmd__help__subcmd__slots,repair)
+                cmd="aks__flex__node__subcmd__help__subcmd__slots__subcmd__repair"
+                ;;
+            aks__flex__node__subcmd__slots,help)
+                cmd="aks__flex__node__subcmd__slots__subcmd__help"
+                ;;
+            aks__flex__node__subcmd__slots,list)
+                cmd="aks__flex__node__subcmd__slots__subcmd__list"
+                ;;
+            aks__flex__node__subcmd__slots,prune)
+                cmd="aks__flex__node__subcmd__slots__subcmd__prune"
+                ;;
+            aks__flex__node__subcmd__slots,repair)
+                cmd="aks__flex__node__subcmd__slots__subcmd__repair"
+                ;;
+            aks__flex__node__subcmd__slots__subcmd__help,help)
+                cmd="aks__flex__node__subcmd__slots__subcmd__help__subcmd__help"
+                ;;
+            aks__flex__node__subcmd__slots__subcmd__help,list)
+                cmd="aks__flex__node__subcmd__slots__subcmd__help__subcmd__list"
+                ;;
+            aks__flex__node__subcmd__slots__subcmd__help,prune)
+                cmd="aks__flex__node__subcmd__slots__subcmd__help__subcmd__prune"
+                ;;
+            aks__flex__node__subcmd__slots__subcmd__help,repair)
+                cmd="aks__flex__node__subcmd__slots__subcmd__help__subcmd__repair"
                 ;;
             *)
                 ;;
@@ -86,7 +155,7 @@ _aks__flex__node() {
 
     case "${cmd}" in
         aks__flex__node)
-            opts="-h -V --log-level --help --version start bootstrap status reset unbootstrap daemon agent plan bundle version completion help"
+            opts="-h -V --log-level --help --version start bootstrap status upgrade rollback restart stop start-node slots reset unbootstrap daemon agent plan bundle version completion help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -218,7 +287,7 @@ _aks__flex__node() {
             return 0
             ;;
         aks__subcmd__flex__subcmd__node__subcmd__help)
-            opts="start status reset daemon plan bundle version completion help"
+            opts="start status upgrade rollback restart stop start-node slots reset daemon plan bundle version completion help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,6 +384,90 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__restart)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__rollback)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__slots)
+            opts="list prune repair"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__slots__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__slots__subcmd__prune)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__slots__subcmd__repair)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__start)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -329,7 +482,49 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__start__subcmd__node)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__stop)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__upgrade)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -405,6 +600,208 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__restart)
+            opts="-h --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__rollback)
+            opts="-y -h --to --yes --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots)
+            opts="-h --log-level --help list prune repair help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__help)
+            opts="list prune repair help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__help__subcmd__prune)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__help__subcmd__repair)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__list)
+            opts="-h --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__prune)
+            opts="-h --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__repair)
+            opts="-h --config --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__start)
             opts="-h --config --wait --timeout --output --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -439,6 +836,28 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__start__subcmd__node)
+            opts="-h --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__status)
             opts="-h --output --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -446,6 +865,62 @@ _aks__flex__node() {
                 return 0
             fi
             case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__stop)
+            opts="-h --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__upgrade)
+            opts="-y -h --config --to-config --to-version --yes --retry --without-rollback --output --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-version)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0

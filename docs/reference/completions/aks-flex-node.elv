@@ -26,6 +26,12 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand start 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
             cand bootstrap 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
             cand status 'Show what the node is now'
+            cand upgrade 'Bring the node to what the configuration says, and back by itself when that does not come up'
+            cand rollback 'Go back to the version that ran before, or to another one that is installed'
+            cand restart 'Restart containerd and kubelet; pods are left alone'
+            cand stop 'Stop containerd and kubelet until `start-node`; a reboot does not start them'
+            cand start-node 'Start containerd and kubelet after a `stop`'
+            cand slots 'The installed versions'
             cand reset 'Take everything away that `start` made; the configuration stays'
             cand unbootstrap 'Take everything away that `start` made; the configuration stays'
             cand daemon 'Keep the node: what the agent''s service runs'
@@ -59,6 +65,87 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;upgrade'= {
+            cand --config 'The configuration file; root''s and not readable by others'
+            cand --to-config 'Go to what this file says; the configuration stays as it is'
+            cand --to-version 'Go to this Kubernetes version with everything else as it runs now'
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -y 'Do not ask, neither before an older version nor before a goal that a person went back from'
+            cand --yes 'Do not ask, neither before an older version nor before a goal that a person went back from'
+            cand --retry 'Try a goal again that failed'
+            cand --without-rollback 'Go on although the version that runs is damaged: a failure then leaves the new version as it is'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;rollback'= {
+            cand --to 'The version to go to, as `slots list` names it [default: the one that ran before]'
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -y 'Do not ask'
+            cand --yes 'Do not ask'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;restart'= {
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;stop'= {
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;start-node'= {
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;slots'= {
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help'
+            cand --help 'Print help'
+            cand list 'Show them with their sizes'
+            cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
+            cand repair 'Install the files of a damaged version again from the source of its configuration'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'aks-flex-node;slots;list'= {
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;slots;prune'= {
+            cand --output 'Text for people, or JSON for programs'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;slots;repair'= {
+            cand --config 'The configuration file; root''s and not readable by others'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'aks-flex-node;slots;help'= {
+            cand list 'Show them with their sizes'
+            cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
+            cand repair 'Install the files of a damaged version again from the source of its configuration'
+            cand help 'Print this message or the help of the given subcommand(s)'
+        }
+        &'aks-flex-node;slots;help;list'= {
+        }
+        &'aks-flex-node;slots;help;prune'= {
+        }
+        &'aks-flex-node;slots;help;repair'= {
+        }
+        &'aks-flex-node;slots;help;help'= {
         }
         &'aks-flex-node;reset'= {
             cand --output 'Text for people, or JSON for programs'
@@ -131,6 +218,12 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         &'aks-flex-node;help'= {
             cand start 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
             cand status 'Show what the node is now'
+            cand upgrade 'Bring the node to what the configuration says, and back by itself when that does not come up'
+            cand rollback 'Go back to the version that ran before, or to another one that is installed'
+            cand restart 'Restart containerd and kubelet; pods are left alone'
+            cand stop 'Stop containerd and kubelet until `start-node`; a reboot does not start them'
+            cand start-node 'Start containerd and kubelet after a `stop`'
+            cand slots 'The installed versions'
             cand reset 'Take everything away that `start` made; the configuration stays'
             cand daemon 'Keep the node: what the agent''s service runs'
             cand plan 'Print the steps that an operation would run; changes nothing'
@@ -142,6 +235,27 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         &'aks-flex-node;help;start'= {
         }
         &'aks-flex-node;help;status'= {
+        }
+        &'aks-flex-node;help;upgrade'= {
+        }
+        &'aks-flex-node;help;rollback'= {
+        }
+        &'aks-flex-node;help;restart'= {
+        }
+        &'aks-flex-node;help;stop'= {
+        }
+        &'aks-flex-node;help;start-node'= {
+        }
+        &'aks-flex-node;help;slots'= {
+            cand list 'Show them with their sizes'
+            cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
+            cand repair 'Install the files of a damaged version again from the source of its configuration'
+        }
+        &'aks-flex-node;help;slots;list'= {
+        }
+        &'aks-flex-node;help;slots;prune'= {
+        }
+        &'aks-flex-node;help;slots;repair'= {
         }
         &'aks-flex-node;help;reset'= {
         }

@@ -2,15 +2,20 @@
 
 mod bundle;
 mod daemon;
+mod lifecycle;
 mod plan;
 mod reset;
+mod rollback;
+mod slots;
 mod start;
 mod status;
+mod upgrade;
 
 use crate::cli::{Cli, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, version};
+use flexnode_daemon::operations::lifecycle::Lifecycle;
 
 /// Runs the command.
 pub(crate) fn run(cli: Cli, env: &mut Env) -> Result<Exit, Failure> {
@@ -27,6 +32,12 @@ pub(crate) fn run(cli: Cli, env: &mut Env) -> Result<Exit, Failure> {
         }
         Command::Start(args) => start::run(&args, env),
         Command::Status(args) => status::run(&args, env),
+        Command::Upgrade(args) => upgrade::run(&args, env),
+        Command::Rollback(args) => rollback::run(&args, env),
+        Command::Restart(args) => lifecycle::run(Lifecycle::Restart, &args, env),
+        Command::Stop(args) => lifecycle::run(Lifecycle::Stop, &args, env),
+        Command::StartNode(args) => lifecycle::run(Lifecycle::Start, &args, env),
+        Command::Slots(command) => slots::run(&command, env),
         Command::Reset(args) => reset::run(&args, env),
         Command::Daemon(args) => daemon::run(&args, cli.log_level, env),
         Command::Plan(args) => plan::run(&args, env),

@@ -1,0 +1,144 @@
+//! `aks-flex-node upgrade`: asks where that is needed, upgrades, tells how it ended.
+
+use super::start;
+use crate::cli::{Output, UpgradeArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::{Env, session};
+use flexnode_daemon::operations::upgrade::{self, Decision, Target, UpgradeOptions, UpgradeReport};
+use flexnode_daemon::operations::{NodeContext, OperationError, OperationKind};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Runs the command.
+pub(crate) fn run(args: &UpgradeArgs, env: &mut Env) -> Result<Exit, Failure> {
+    session::need_root(env, "upgrade")?;
+    let context = NodeContext::new(start::context(&session::host(env), &args.config.config)?);
+    let mut options = options(args)?;
+    if !options.yes && env.terminal.can_ask() {
+        let planned =
+            session::block_on(async { upgrade::plan(&context, &options).await.map_err(|error| failure(&error)) })?;
+        if let Decision::Confirm(question) = planned.decision {
+            if !env.terminal.ask(&question) {
+                return Err(Failure::new(Exit::Unconfirmed, "not confirmed; nothing was changed"));
+            }
+            options.yes = true;
+        }
+    }
+    let output = args.output.output;
+    let out = env.terminal.out.clone();
+    session::run(env, output, |session| async move {
+        let report = upgrade::run(&context, &options, session.observer(), session.cancel.clone()).await;
+        let report = report.map_err(|error| failure(&error))?;
+        session::warn(&session.progress, &report.warnings);
+        session.progress.end();
+        match output {
+            Output::Text => out.write(&text(&report)),
+            Output::Json => session.progress.result(&Told::of(&report)),
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn options(args: &UpgradeArgs) -> Result<UpgradeOptions, Failure> {
+    let target = match (&args.to_version, &args.to_config) {
+        (Some(version), _) => Target::Version(version.clone()),
+        (None, file) => {
+            let path = file.as_ref().unwrap_or(&args.config.config);
+            Target::Config(std::path::absolute(path).map_err(|error| Failure::of(Exit::Usage, &error))?)
+        }
+    };
+    Ok(UpgradeOptions { target, yes: args.yes, retry: args.retry, rollback: !args.without_rollback })
+}
+
+/// What is said of an error, and its exit code.
+pub(super) fn failure(error: &OperationError) -> Failure {
+    if let OperationError::Start(error) = error {
+        return start::failure(error);
+    }
+    let exit = match error.kind() {
+        OperationKind::Failed => Exit::Failed,
+        OperationKind::Usage => Exit::Usage,
+        OperationKind::Unconfirmed => Exit::Unconfirmed,
+        OperationKind::Busy => Exit::Busy,
+        OperationKind::RolledBack => Exit::RolledBack,
+    };
+    Failure::of(exit, error).maybe_hint(error.hint())
+}
+
+fn text(report: &UpgradeReport) -> String {
+    let mut text = match (&report.from, &report.to) {
+        (from, to) if from == to && !report.changed => format!("{to} runs already; nothing had to be changed\n"),
+        (from, to) if from == to => format!("{to} runs\n"),
+        (from, to) => format!("{to} runs; before it was {from}\n"),
+    };
+    if !report.edits.is_empty() {
+        text.push_str("the configuration says something else than what runs now; to edit in it:\n");
+        for edit in &report.edits {
+            let _ = writeln!(text, "  {edit}");
+        }
+    }
+    text
+}
+
+/// How an upgrade ended, for programs: the event `upgraded`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    event: &'static str,
+    from: &'a str,
+    to: &'a str,
+    changed: bool,
+    warnings: &'a [String],
+    edits: &'a [String],
+}
+
+impl<'a> Told<'a> {
+    fn of(report: &'a UpgradeReport) -> Self {
+        let UpgradeReport { from, to, changed, warnings, edits } = report;
+        Self { event: "upgraded", from, to, changed: *changed, warnings, edits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flexnode_ops::StepError;
+
+    fn report(from: &str, changed: bool) -> UpgradeReport {
+        let (to, warnings, edits) = ("1.36.3-2b3c4d5e".into(), Vec::new(), Vec::new());
+        UpgradeReport { from: from.into(), to, changed, warnings, edits }
+    }
+
+    #[test]
+    fn the_end_is_told_with_what_to_edit() {
+        assert_eq!(text(&report("1.36.2-1a2b3c4d", true)), "1.36.3-2b3c4d5e runs; before it was 1.36.2-1a2b3c4d\n");
+        let same = report("1.36.3-2b3c4d5e", false);
+        assert_eq!(text(&same), "1.36.3-2b3c4d5e runs already; nothing had to be changed\n");
+        let edits = vec!["components.kubernetes: 1.36.2 -> 1.36.3".to_owned()];
+        let told = text(&UpgradeReport { edits, ..report("1.36.2-1a2b3c4d", true) });
+        assert!(told.ends_with("to edit in it:\n  components.kubernetes: 1.36.2 -> 1.36.3\n"), "{told}");
+    }
+
+    #[test]
+    fn programs_are_told_as_documented() {
+        let time = "2026-11-29T10:11:12.5Z".parse().unwrap();
+        let line = crate::progress::json::render(&Told::of(&report("1.36.2-1a2b3c4d", true)), time);
+        assert!(include_str!("../../../../docs/events.md").lines().any(|shown| shown == line), "{line}");
+    }
+
+    #[test]
+    fn every_kind_of_error_has_its_exit_code() {
+        let source = || StepError::new("kubelet ended").hint("look there");
+        let back = OperationError::RolledBack { step: "start-kubelet".into(), to: "a".into(), source: source() };
+        let failed = failure(&back);
+        assert_eq!((failed.exit, failed.hints[0].as_str(), failed.layers.len()), (Exit::RolledBack, "look there", 2));
+        let step = OperationError::Step { step: "install".into(), source: source() };
+        assert_eq!(failure(&step).exit, Exit::Failed);
+        let unconfirmed = failure(&OperationError::Unconfirmed("Go on?".into()));
+        assert_eq!((unconfirmed.exit, unconfirmed.hints.len()), (Exit::Unconfirmed, 1));
+        assert_eq!(failure(&OperationError::Busy("PID 1".into())).exit, Exit::Busy);
+        let refused = OperationError::Refused { text: "no".into(), hint: "--retry".into() };
+        assert_eq!(failure(&refused).exit, Exit::Usage);
+    }
+}
