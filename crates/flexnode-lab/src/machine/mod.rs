@@ -66,8 +66,8 @@ impl Machine {
         let port = Mutex::new(Port::create(&record.folder.join("port"))?);
         let (lab, name, qemu) = (lab.clone(), name.to_owned(), Process { pid: 0, start: 0 });
         let mut machine = Self { lab, record, name, number, options, golden, child: None, qemu, port };
-        machine.make_disks().context("cannot make the machine's disks")?;
         machine.attach().context("cannot make the machine's network")?;
+        machine.make_disks().context("cannot make the machine's disks")?;
         machine.power_on()?;
         Ok(machine)
     }
