@@ -88,7 +88,7 @@ fn start_makes_a_ready_node_and_reset_leaves_no_trace() {
 
 /// What another user of CNI and podman has on a host.
 const FOREIGN: &str = "set -e
-ip link add cni0 type bridge; ip addr add 10.88.0.1/16 dev cni0; ip link set cni0 up
+ip link add cni0 type bridge; ip link set cni0 addrgenmode none; ip addr add 10.88.0.1/16 dev cni0; ip link set cni0 up
 ip netns add podman-box; ip link add veth-other type veth peer name eth0 netns podman-box; ip link set veth-other master cni0
 iptables -t nat -N CNI-foreign; iptables -t nat -A CNI-foreign -s 10.88.0.0/16 -j MASQUERADE; iptables -t nat -A POSTROUTING -j CNI-foreign
 mkdir -p /opt/cni/bin /etc/cni/net.d /var/lib/cni/networks/podman
