@@ -8,8 +8,8 @@ const OLD_BUNDLE: &str = "/srv/old";
 const NEW_BUNDLE: &str = "/srv/new";
 
 /// A node of the old version that sees the bundles of both.
-fn node<'a>(cluster: &'a Cluster, name: &str) -> Node<'a> {
-    let node = cluster.node_with(name, &[(OLD, OLD_BUNDLE), (NEW, NEW_BUNDLE)], false);
+fn node<'a>(cluster: &'a Cluster, name: &str, fail_points: bool) -> Node<'a> {
+    let node = cluster.node_with(name, &[(OLD, OLD_BUNDLE), (NEW, NEW_BUNDLE)], fail_points);
     node.configure(&node.config_of(OLD, OLD_BUNDLE));
     node.start();
     node
@@ -33,7 +33,7 @@ fn reported(node: &Node<'_>) -> (String, String) {
 #[ignore = "needs root and the lab's programs"]
 fn an_upgrade_under_running_pods_and_the_way_back() {
     let cluster = Cluster::new();
-    let node = node(&cluster, "upgraded");
+    let node = node(&cluster, "upgraded", false);
     let pods = cluster.run_pods(&node, 1);
     assert_eq!(active(&node), OLD.kubernetes);
     let (_, old_runtime) = reported(&node);
@@ -63,6 +63,26 @@ fn an_upgrade_under_running_pods_and_the_way_back() {
     assert!(node.is_ready());
     cluster.wait_pod(&pods[0]);
     assert_eq!(node.agent(&["upgrade"]).code, 5, "a person went back from this goal");
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn a_new_version_that_does_not_come_up_is_taken_back_and_not_tried_again() {
+    let cluster = Cluster::new();
+    let node = node(&cluster, "failed", true);
+    node.configure(&node.config_of(NEW, NEW_BUNDLE));
+    let output = node.agent_env("FLEXNODE_FAILPOINT=upgrade/start-kubelet/after=error", &["upgrade"]);
+    assert_eq!(output.code, 7, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!(active(&node), OLD.kubernetes);
+    node.wait_ready();
+    let evidence = node.host.sh("stat -c %a /var/lib/aks-flex-node/artifacts/evidence/*").unwrap();
+    assert_eq!(evidence.stdout, "600\n");
+    let refused = node.agent(&["upgrade"]);
+    assert_eq!(refused.code, 2, "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("--retry"), "{}", refused.stderr);
+    let output = node.agent(&["upgrade", "--retry"]);
+    assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!(active(&node), NEW.kubernetes);
 }
 
 #[test]
