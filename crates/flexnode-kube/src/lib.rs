@@ -1,7 +1,7 @@
 //! Everything that the agent asks of a Kubernetes API server. Touches the network and reads the few files that hold
 //! credentials and names; changes nothing on the host.
 //!
-//! - Before a host is changed, [`preflight`] finds out whether it can join, and a [`problem::JoinProblem`] says in words
+//! - Before a host is changed, [`preflight()`] finds out whether it can join, and a [`problem::JoinProblem`] says in words
 //!   why not. [`identity`] and [`kubelet`] look at what the host already has of a cluster.
 //! - After kubelet has joined, a [`node::NodeClient`] sees the own Node through kubelet's credentials, waits for it to be
 //!   Ready and changes its labels; [`csr`] says what a signing request waits for.

@@ -34,7 +34,7 @@ pub struct NodeFiles {
     pub bootstraps: bool,
 }
 
-/// The paths, as the node stack sees them, that [`write`] makes or writes. For the record of what was there before.
+/// The paths, as the node stack sees them, that [`write()`] makes or writes. For the record of what was there before.
 pub fn paths() -> Vec<&'static str> {
     let ca_dir = "/etc/kubernetes/pki";
     vec![
