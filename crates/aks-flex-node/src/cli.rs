@@ -257,6 +257,16 @@ pub struct DaemonArgs {
 pub enum Planned {
     /// What `start` would run
     Start,
+    /// What `upgrade` would run
+    Upgrade,
+    /// What `rollback` would run
+    Rollback,
+    /// What `restart` would run
+    Restart,
+    /// What `stop` would run
+    Stop,
+    /// What `start-node` would run
+    StartNode,
     /// What `reset` would run
     Reset,
 }
@@ -270,6 +280,18 @@ pub struct PlanArgs {
     #[command(flatten)]
     /// Where the configuration is.
     pub config: ConfigArg,
+    /// For `upgrade`: to what this file says
+    #[arg(long, value_name = "FILE", conflicts_with = "to_version")]
+    pub to_config: Option<PathBuf>,
+    /// For `upgrade`: to this Kubernetes version with everything else as it runs now
+    #[arg(long, value_name = "VERSION")]
+    pub to_version: Option<String>,
+    /// For `upgrade`: without the way back
+    #[arg(long)]
+    pub without_rollback: bool,
+    /// For `rollback`: to this version, as `slots list` names it
+    #[arg(long, value_name = "SLOT")]
+    pub to: Option<String>,
     #[command(flatten)]
     /// The form of the output.
     pub output: OutputArg,

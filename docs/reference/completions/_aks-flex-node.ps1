@@ -206,8 +206,12 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
         }
         'aks-flex-node;plan' {
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'The configuration file; root''s and not readable by others')
+            [CompletionResult]::new('--to-config', '--to-config', [CompletionResultType]::ParameterName, 'For `upgrade`: to what this file says')
+            [CompletionResult]::new('--to-version', '--to-version', [CompletionResultType]::ParameterName, 'For `upgrade`: to this Kubernetes version with everything else as it runs now')
+            [CompletionResult]::new('--to', '--to', [CompletionResultType]::ParameterName, 'For `rollback`: to this version, as `slots list` names it')
             [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('--without-rollback', '--without-rollback', [CompletionResultType]::ParameterName, 'For `upgrade`: without the way back')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break

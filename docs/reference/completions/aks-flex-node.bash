@@ -553,13 +553,25 @@ _aks__flex__node() {
             return 0
             ;;
         aks__subcmd__flex__subcmd__node__subcmd__plan)
-            opts="-h --config --output --log-level --help start reset"
+            opts="-h --config --to-config --to-version --without-rollback --to --output --log-level --help start upgrade rollback restart stop start-node reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-version)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -181,8 +181,12 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         }
         &'aks-flex-node;plan'= {
             cand --config 'The configuration file; root''s and not readable by others'
+            cand --to-config 'For `upgrade`: to what this file says'
+            cand --to-version 'For `upgrade`: to this Kubernetes version with everything else as it runs now'
+            cand --to 'For `rollback`: to this version, as `slots list` names it'
             cand --output 'Text for people, or JSON for programs'
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand --without-rollback 'For `upgrade`: without the way back'
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
         }

@@ -203,6 +203,9 @@ debug\t''
 trace\t''"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand agent" -s h -l help -d 'Print help'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l config -d 'The configuration file; root\'s and not readable by others' -r -F
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l to-config -d 'For `upgrade`: to what this file says' -r -F
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l to-version -d 'For `upgrade`: to this Kubernetes version with everything else as it runs now' -r
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l to -d 'For `rollback`: to this version, as `slots list` names it' -r
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
 json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l log-level -d 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says' -r -f -a "error\t''
@@ -210,6 +213,7 @@ warn\t''
 info\t''
 debug\t''
 trace\t''"
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -l without-rollback -d 'For `upgrade`: without the way back'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand bundle" -l kubelet -d 'The kubelet program, or an archive that has it' -r -F
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand bundle" -l kubectl -d 'The kubectl program, likewise' -r -F

@@ -9,6 +9,7 @@ use flexnode_daemon::operations::upgrade::{self, Decision, Target, UpgradeOption
 use flexnode_daemon::operations::{NodeContext, OperationError, OperationKind};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 /// Runs the command.
 pub(crate) fn run(args: &UpgradeArgs, env: &mut Env) -> Result<Exit, Failure> {
@@ -41,14 +42,17 @@ pub(crate) fn run(args: &UpgradeArgs, env: &mut Env) -> Result<Exit, Failure> {
 }
 
 fn options(args: &UpgradeArgs) -> Result<UpgradeOptions, Failure> {
-    let target = match (&args.to_version, &args.to_config) {
-        (Some(version), _) => Target::Version(version.clone()),
-        (None, file) => {
-            let path = file.as_ref().unwrap_or(&args.config.config);
-            Target::Config(std::path::absolute(path).map_err(|error| Failure::of(Exit::Usage, &error))?)
-        }
-    };
+    let target = target(args.to_version.as_ref(), args.to_config.as_ref(), &args.config.config)?;
     Ok(UpgradeOptions { target, yes: args.yes, retry: args.retry, rollback: !args.without_rollback })
+}
+
+/// What is gone to: a version, a file, otherwise what the configuration says.
+pub(super) fn target(version: Option<&String>, file: Option<&PathBuf>, config: &Path) -> Result<Target, Failure> {
+    if let Some(version) = version {
+        return Ok(Target::Version(version.clone()));
+    }
+    let path = std::path::absolute(file.map_or(config, PathBuf::as_path));
+    path.map(Target::Config).map_err(|error| Failure::of(Exit::Usage, &error))
 }
 
 /// What is said of an error, and its exit code.

@@ -56,6 +56,12 @@ pub fn operation(context: &NodeContext, which: Lifecycle) -> Operation {
     Operation { kind: which.kind(), goal: String::new(), from: None, to: None, steps, recovery: Recovery::Resume }
 }
 
+/// What [`run`] would run on this node.
+pub fn plan(context: &NodeContext, which: Lifecycle) -> Result<Operation, OperationError> {
+    context.state()?;
+    Ok(operation(context, which))
+}
+
 fn record(fs: &Arc<dyn Fs>, stopped: bool) -> Step {
     let fs = fs.clone();
     let title = if stopped { "record that a person stops the node" } else { "record that the node is to run" };
@@ -73,6 +79,6 @@ pub async fn run(
     cancel: Cancel,
 ) -> Result<bool, OperationError> {
     let lock: Box<dyn Held> = lock(context, which.kind())?;
-    context.state()?;
-    outcome(execute(context, &operation(context, which), observer, cancel, lock).await?, "")
+    let operation = plan(context, which)?;
+    outcome(execute(context, &operation, observer, cancel, lock).await?, "")
 }
