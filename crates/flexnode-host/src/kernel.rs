@@ -43,6 +43,13 @@ fn read_if_there(path: &Path) -> Result<Option<String>, HostError> {
     }
 }
 
+/// Writes a key's value, as sysctl(8) does. The file is never created: /proc/sys has the keys that the kernel has. It is
+/// cut first: a container runtime may put a plain file in a key's place, where a short value would keep a longer one's end.
+fn write_value(path: &Path, value: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    io::Write::write_all(&mut file, value.as_bytes())
+}
+
 /// The file of a sysctl key. In a key with slashes the dots are part of names, as in `net/ipv4/conf/eth0.1/forwarding`
 /// (sysctl(8)).
 fn sysctl_path(key: &str) -> Result<PathBuf, HostError> {
@@ -139,12 +146,7 @@ impl Kernel for RealKernel {
     fn set_sysctl(&self, key: &str, value: &str) -> Result<(), HostError> {
         let what = || format!("set sysctl {key} to {value}");
         let path = sysctl_path(key)?;
-        // Never created: /proc/sys has the keys that the kernel has.
-        let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new().write(true).open(&path)?;
-            io::Write::write_all(&mut file, value.as_bytes())
-        };
-        match write() {
+        match write_value(&path, value) {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Err(HostError::Absent { what: format!("sysctl {key}") });
@@ -256,6 +258,16 @@ mod tests {
     fn kernel() -> (RealKernel, Arc<FakeCommands>) {
         let commands = Arc::new(FakeCommands::new(Arc::new(FakeClock::new())));
         (RealKernel::new(commands.clone()), commands)
+    }
+
+    #[test]
+    fn a_short_value_replaces_a_long_one_and_no_key_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("panic");
+        assert_eq!(write_value(&key, "1").unwrap_err().kind(), ErrorKind::NotFound);
+        fs::write(&key, "10\n").unwrap();
+        write_value(&key, "1").unwrap();
+        assert_eq!(fs::read_to_string(&key).unwrap(), "1");
     }
 
     #[test]
