@@ -48,9 +48,10 @@ pub fn run(root: &Path, verbose: bool) -> Result<()> {
     let rows: Rows = toml::from_str(&std::fs::read_to_string(root.join("contract.toml"))?).context("contract.toml")?;
     let list = std::fs::read_to_string(root.join("docs/contract/items.txt")).context("docs/contract/items.txt")?;
     let mut problems = compare(&list, &rows.item);
-    let tests = list_tests(root)?;
+    let built = build(root)?;
+    let tests = list_tests(root, &built)?;
     problems.extend(check_tests(&rows.item, &tests));
-    if let Err(e) = check_paths(root, &rows.item) {
+    if let Err(e) = check_paths(root, &rows.item, &built) {
         problems.push(format!("{e:#}"));
     }
     print!("{}", summary(&rows.item, verbose));
@@ -113,9 +114,8 @@ fn summary(items: &[Item], verbose: bool) -> String {
     out
 }
 
-/// Builds the test programs and asks each for its tests. A name is `package::path` for unit tests and
-/// `package::file::path` for integration tests.
-fn list_tests(root: &Path) -> Result<BTreeMap<String, Listed>> {
+/// Builds all that `cargo test` runs; what cargo tells of each part.
+fn build(root: &Path) -> Result<Vec<serde_json::Value>> {
     let out = Command::new(env!("CARGO"))
         .args(["test", "--workspace", "--no-run", "--message-format=json", "--quiet"])
         .current_dir(root)
@@ -123,21 +123,24 @@ fn list_tests(root: &Path) -> Result<BTreeMap<String, Listed>> {
         .output()
         .context("cargo test --no-run")?;
     ensure!(out.status.success(), "the tests do not compile");
+    let lines = out.stdout.split(|b| *b == b'\n').filter(|l| l.starts_with(b"{"));
+    Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
+}
+
+/// Asks each test program for its tests. A name is `package::path` for unit tests and `package::file::path` for
+/// integration tests.
+fn list_tests(root: &Path, built: &[serde_json::Value]) -> Result<BTreeMap<String, Listed>> {
     let mut tests = BTreeMap::new();
-    for line in out.stdout.split(|b| *b == b'\n').filter(|l| l.starts_with(b"{")) {
-        let message: serde_json::Value = serde_json::from_slice(line)?;
-        if let Some((prefix, program)) = test_program(&message) {
-            for (args, listed) in [
-                (&["--list", "--format", "terse"][..], Listed::Runs),
-                (&["--list", "--format", "terse", "--ignored"], Listed::Ignored),
-            ] {
-                let out =
-                    Command::new(&program).args(args).current_dir(root).output().with_context(|| program.clone())?;
-                let text = String::from_utf8_lossy(&out.stdout);
-                tests.extend(
-                    text.lines().filter_map(|l| l.strip_suffix(": test")).map(|t| (format!("{prefix}::{t}"), listed)),
-                );
-            }
+    for (prefix, program) in built.iter().filter_map(test_program) {
+        for (args, listed) in [
+            (&["--list", "--format", "terse"][..], Listed::Runs),
+            (&["--list", "--format", "terse", "--ignored"], Listed::Ignored),
+        ] {
+            let out = Command::new(&program).args(args).current_dir(root).output().with_context(|| program.clone())?;
+            let text = String::from_utf8_lossy(&out.stdout);
+            tests.extend(
+                text.lines().filter_map(|l| l.strip_suffix(": test")).map(|t| (format!("{prefix}::{t}"), listed)),
+            );
         }
     }
     if tests.is_empty() {
@@ -160,36 +163,52 @@ fn test_program(message: &serde_json::Value) -> Option<(String, String)> {
     Some((prefix, program.to_string()))
 }
 
-/// Lets rustdoc resolve every path, from outside of the crates, so that only public items count.
-fn check_paths(root: &Path, items: &[Item]) -> Result<()> {
+/// The library that a message of cargo tells of: the name of its crate and its file.
+fn library(message: &serde_json::Value) -> Option<(String, String)> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != false {
+        return None;
+    }
+    let is_library = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "lib");
+    let files = message["filenames"].as_array()?.iter().filter_map(|file| file.as_str());
+    let file = files.into_iter().find(|file| Path::new(file).extension().is_some_and(|end| end == "rlib"))?;
+    is_library.then_some((message["target"]["name"].as_str()?.to_owned(), file.to_owned()))
+}
+
+/// Lets rustdoc resolve every path, from outside of the crates, so that only public items count. It reads the libraries
+/// that the tests were linked with: a workspace of its own would build every dependency again.
+fn check_paths(root: &Path, items: &[Item], built: &[serde_json::Value]) -> Result<()> {
     let paths: Vec<_> = items.iter().filter(|i| !i.rust.is_empty()).collect();
-    if paths.is_empty() {
-        return Ok(());
-    }
+    let libraries: BTreeMap<_, _> = built.iter().filter_map(library).collect();
     let dir = root.join("target/contract");
-    std::fs::create_dir_all(dir.join("src"))?;
-    let crates: BTreeSet<_> =
-        paths.iter().filter_map(|i| i.rust.split("::").next()).map(|c| c.replace('_', "-")).collect();
-    let mut manifest = "[package]\nname = \"contract-links\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n".to_string();
+    std::fs::create_dir_all(&dir)?;
+    let source = dir.join("links.rs");
+    std::fs::write(&source, links(&paths))?;
+    let mut rustdoc = Command::new(std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into()));
+    rustdoc.args(["--edition", "2024", "--crate-name", "contract_links", "-D", "rustdoc::broken_intra_doc_links"]);
+    let crates: BTreeSet<_> = paths.iter().filter_map(|i| i.rust.split("::").next()).collect();
+    let mut folders = BTreeSet::new();
     for name in crates {
-        writeln!(manifest, "{name} = {{ path = \"{}\" }}", root.join("crates").join(&name).display())?;
+        let file =
+            libraries.get(name).with_context(|| format!("contract.toml names a crate {name} that is not here"))?;
+        rustdoc.arg("--extern").arg(format!("{name}={file}"));
+        folders.extend(Path::new(file).parent().map(|folder| folder.join("deps")));
+        folders.extend(Path::new(file).parent().map(Path::to_path_buf));
     }
-    let mut source = "//! Links to every item of the contract.\n//!\n".to_string();
-    for item in paths {
-        writeln!(source, "//! - [`{} {}`]({})", item.document, item.name, item.rust)?;
+    for folder in folders {
+        rustdoc.arg("-L").arg(format!("dependency={}", folder.display()));
     }
-    std::fs::write(dir.join("Cargo.toml"), manifest)?;
-    std::fs::write(dir.join("src/lib.rs"), source)?;
-    std::fs::copy(root.join("Cargo.lock"), dir.join("Cargo.lock"))?;
-    let status = Command::new(env!("CARGO"))
-        .args(["doc", "--no-deps", "--quiet", "--target-dir"])
-        .arg(root.join("target"))
-        .current_dir(&dir)
-        .env("RUSTDOCFLAGS", "-D rustdoc::broken_intra_doc_links")
-        .status()
-        .context("cargo doc")?;
+    let status = rustdoc.arg("-o").arg(dir.join("doc")).arg(&source).current_dir(root).status().context("rustdoc")?;
     ensure!(status.success(), "a path of contract.toml does not resolve to a public item");
     Ok(())
+}
+
+/// The source of a crate that links to each item.
+fn links(items: &[&Item]) -> String {
+    let mut source = "//! Links to every item of the contract.\n//!\n".to_string();
+    for item in items {
+        let _ = writeln!(source, "//! - [`{} {}`]({})", item.document, item.name, item.rust);
+    }
+    source
 }
 
 #[cfg(test)]
@@ -246,5 +265,22 @@ mod tests {
         let program = serde_json::json!({"reason": "compiler-artifact", "manifest_path": "/r/xtask/Cargo.toml",
             "target": {"kind": ["bin"], "name": "xtask"}, "profile": {"test": false}, "executable": "/t/xtask"});
         assert_eq!(test_program(&program), None);
+    }
+
+    #[test]
+    fn only_libraries_are_linked_to() {
+        let library_of = |kind: &str, test: bool| {
+            library(&serde_json::json!({"reason": "compiler-artifact", "profile": {"test": test},
+                "target": {"kind": [kind], "name": "flexnode_x"}, "filenames": ["/t/libx.rlib", "/t/libx.rmeta"]}))
+        };
+        assert_eq!(library_of("lib", false), Some(("flexnode_x".into(), "/t/libx.rlib".into())));
+        assert_eq!((library_of("lib", true), library_of("bin", false)), (None, None));
+    }
+
+    #[test]
+    fn every_path_is_a_link() {
+        let (a, b) = (item("A", "x::A", &[]), item("B", "x::b::B", &[]));
+        let source = links(&[&a, &b]);
+        assert!(source.ends_with("//! - [`none A`](x::A)\n//! - [`none B`](x::b::B)\n"), "{source}");
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Generates the reference, or compares it with what is checked in.
 ///
@@ -15,17 +15,31 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
     if into.exists() {
         std::fs::remove_dir_all(&into)?;
     }
-    let status = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--package", "aks-flex-node", "--example", "docs", "--"])
-        .arg(&into)
-        .current_dir(root)
-        .status()?;
+    let status = Command::new(generator(root)?).arg(&into).current_dir(root).status().context("the generator")?;
     ensure!(status.success(), "the reference cannot be generated");
     if check {
         let stale = differences(&files(&into)?, &files(&checked_in)?);
         ensure!(stale.is_empty(), "docs/reference is stale ({}): run `cargo xtask docs`", stale.join(", "));
     }
     Ok(())
+}
+
+/// Builds the program that writes the reference, with the features that the workspace's tests have: nothing of it is
+/// built twice then.
+fn generator(root: &Path) -> Result<PathBuf> {
+    let out = Command::new(env!("CARGO"))
+        .args(["build", "--workspace", "--example", "docs", "--message-format=json", "--quiet"])
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo build --example docs")?;
+    ensure!(out.status.success(), "the program that writes the reference does not compile");
+    let lines = out.stdout.split(|b| *b == b'\n').filter(|line| line.starts_with(b"{"));
+    lines
+        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "docs")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo names no program for the example docs")
 }
 
 /// The names of files that are missing, too many or other.
