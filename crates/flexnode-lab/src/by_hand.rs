@@ -158,6 +158,7 @@ fn kubelet_config() -> String {
         "cgroupDriver": if unified { "systemd" } else { "cgroupfs" },
         "clusterDNS": [DNS_SERVICE], "clusterDomain": "cluster.local", "rotateCertificates": true,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "evictionHard": crate::node::eviction(), "imageGCHighThresholdPercent": 100,
     });
     if !unified {
         config["failCgroupV1"] = false.into();

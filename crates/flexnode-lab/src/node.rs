@@ -73,10 +73,22 @@ pub fn config_for(
                 "clusterFQDN": control_plane.address(),
                 "caCertData": ca,
                 "nodeIP": address,
+                "config": {"evictionHard": eviction()},
+                "imageGCHighThreshold": 100,
+                "imageGCLowThreshold": 99,
             },
             "containerd": {"config": containerd(suite)},
         },
     }))
+}
+
+/// Hosts share this machine's disk, which is as full as it is. kubelet's own limits (15 % free) would evict a lab's pods,
+/// and nothing of it is to be seen in the Node's readiness.
+pub(crate) fn eviction() -> Value {
+    json!({
+        "memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
+        "imagefs.inodesFree": "1%",
+    })
 }
 
 /// What containerd needs on a machine without CAP_SYS_RESOURCE, where nobody can lower an OOM score: only of labs.
