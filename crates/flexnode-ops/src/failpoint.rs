@@ -7,11 +7,27 @@
 //! `crash` ends the process with SIGKILL sent to itself: no unwinding, no flushing, no destructors, no core file. That is
 //! what a kill from outside does, so what survives is what was durable. `hang` never returns, so that the deadline of the
 //! step has to fire. `error` fails the step; after it, the step's work is done all the same.
+//!
+//! Deadlines are minutes. Suites that meet hundreds of points shorten them with settings that exist in such builds only:
+//! [`HANG_LIMIT`] and whatever else reads [`seconds`].
 
 use std::fmt;
+use std::time::Duration;
 
 /// The variable that names the points.
 pub const VARIABLE: &str = "FLEXNODE_FAILPOINT";
+
+/// Seconds after which a step that hangs at its point is given up, instead of at its deadline.
+pub const HANG_LIMIT: &str = "FLEXNODE_HANG_LIMIT";
+
+/// A time in seconds from the environment, in builds with fail points only.
+pub fn seconds(variable: &str) -> Option<Duration> {
+    if !cfg!(feature = "failpoints") {
+        return None;
+    }
+    let text = std::env::var(variable).ok()?;
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
+}
 
 /// On which side of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use crate::{Cancel, Observer, Operation, Outcome, Recovery, Step, StepContext, S
 use flexnode_model::journal::{Ending, JournalRecord, Phase};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Why a step did not end well.
 enum Stopped {
@@ -268,13 +269,24 @@ impl<'a> Run<'a> {
 
     async fn guarded(&self, step: &Step, rollback: bool, note: &Arc<Mutex<String>>) -> Result<Outcome, Stopped> {
         let way = if rollback { format!("{}.rollback", self.operation.kind) } else { self.operation.kind.to_owned() };
+        let hangs = Notify::new();
         let work = async {
-            self.fail_at(&way, step.name, Side::Before).await?;
+            self.fail_at(&way, step.name, Side::Before, &hangs).await?;
             let outcome = step.run(self.context(step.name, note)).await?;
-            self.fail_at(&way, step.name, Side::After).await?;
+            self.fail_at(&way, step.name, Side::After, &hangs).await?;
             Ok(outcome)
         };
-        let timed = tokio::time::timeout(step.deadline, work);
+        let given_up = async {
+            let Some(limit) = failpoint::seconds(failpoint::HANG_LIMIT) else { return std::future::pending().await };
+            hangs.notified().await;
+            tokio::time::sleep(limit).await;
+        };
+        let timed = async {
+            tokio::select! {
+                ended = tokio::time::timeout(step.deadline, work) => ended.ok(),
+                () = given_up => None,
+            }
+        };
         let cancelled = async {
             if step.interruptible && !rollback {
                 self.engine.cancel.requested().await;
@@ -287,7 +299,7 @@ impl<'a> Run<'a> {
             ended = timed => ended,
             () = cancelled => return Err(Stopped::Cancelled),
         };
-        if let Ok(result) = ended {
+        if let Some(result) = ended {
             return result.map_err(Stopped::Failed);
         }
         let mut text = format!("it did not end within {} s", step.deadline.as_secs_f64());
@@ -308,11 +320,14 @@ impl<'a> Run<'a> {
         })
     }
 
-    async fn fail_at(&self, way: &str, step: &str, side: Side) -> Result<(), StepError> {
+    async fn fail_at(&self, way: &str, step: &str, side: Side, hangs: &Notify) -> Result<(), StepError> {
         match self.engine.fail_points.at(way, step, side) {
             None => Ok(()),
             Some(Action::Error) => Err(StepError::new("the fail point of this step")),
-            Some(Action::Hang) => std::future::pending().await,
+            Some(Action::Hang) => {
+                hangs.notify_one();
+                std::future::pending().await
+            }
             Some(Action::Crash) => failpoint::crash(),
         }
     }

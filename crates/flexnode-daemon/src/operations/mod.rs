@@ -29,7 +29,7 @@ use flexnode_isolation::none::{Backend, Hook, Layout, RollbackUnits, UNIT_CONTAI
 use flexnode_kube::{ApiProblem, Names, NodeClient};
 use flexnode_model::state::Extension;
 use flexnode_model::{MachineGoal, State};
-use flexnode_ops::{Cancel, Engine, Mode, Observer, Operation, Outcome, Report, StepError};
+use flexnode_ops::{Cancel, Engine, Mode, Observer, Operation, Outcome, Report, StepError, failpoint};
 use flexnode_stack::places;
 use flexnode_status::node::NodeView;
 use std::fmt::Debug;
@@ -41,6 +41,8 @@ use std::time::Duration;
 pub const END_PODS: Duration = Duration::from_secs(10);
 /// How long the processes of a new version are watched.
 pub const PROBATION: Duration = Duration::from_secs(30);
+/// Seconds instead of [`PROBATION`], in builds with fail points only.
+pub const PROBATION_SETTING: &str = "FLEXNODE_PROBATION";
 /// Looking, and small changes to files.
 const SHORT: Duration = Duration::from_mins(1);
 const GOAL_LIMIT: u64 = 4 << 20;
@@ -84,7 +86,7 @@ impl NodeContext {
     /// On this machine.
     pub fn new(start: StartContext) -> Self {
         let node = Arc::new(RealNode { fs: start.host.fs.clone(), names: start.names.clone() });
-        Self { start, node, probation: PROBATION }
+        Self { start, node, probation: failpoint::seconds(PROBATION_SETTING).unwrap_or(PROBATION) }
     }
 
     /// The host.

@@ -4,13 +4,16 @@ use flexnode_host::cri::{Cri, READ_DEADLINE};
 use flexnode_host::probe::{KUBELET_HEALTHZ, Probe};
 use flexnode_host::{Host, HostError, UnitState};
 use flexnode_isolation::none::{UNIT_CONTAINERD, UNIT_KUBELET};
-use flexnode_ops::{StepContext, StepError};
+use flexnode_ops::{StepContext, StepError, failpoint};
 use std::time::Duration;
 
 /// containerd's CRI after its start; it first looks at all containers that it finds.
 pub const RUNTIME_READY: Duration = Duration::from_mins(2);
 /// kubelet's health endpoint after its start.
 pub const KUBELET_HEALTHY: Duration = Duration::from_mins(2);
+
+/// Seconds instead of both, in builds with fail points only.
+pub const LIMIT_SETTING: &str = "FLEXNODE_GATE_LIMIT";
 
 const EVERY: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_secs(2);
@@ -33,10 +36,10 @@ impl Gate<'_> {
     }
 
     fn limit(self) -> Duration {
-        match self {
+        failpoint::seconds(LIMIT_SETTING).unwrap_or(match self {
             Gate::Runtime(_) => RUNTIME_READY,
             Gate::Kubelet(_) => KUBELET_HEALTHY,
-        }
+        })
     }
 
     /// Nothing when the answer is good, otherwise what it was.
