@@ -41,9 +41,19 @@ pub enum DocumentError {
 ///
 /// Keys that are not known are ignored: within one version only additions that an older program may ignore are allowed.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], kind: &'static str, known: u32) -> Result<T, DocumentError> {
+    decode_since(bytes, kind, known, known)
+}
+
+/// As [`decode`], for a format whose versions from `oldest` to `known` are all read.
+pub fn decode_since<T: DeserializeOwned>(
+    bytes: &[u8],
+    kind: &'static str,
+    oldest: u32,
+    known: u32,
+) -> Result<T, DocumentError> {
     let value = parse(bytes, kind)?;
     let found = value.get("version");
-    if found.and_then(Value::as_u64) != Some(u64::from(known)) {
+    if !found.and_then(Value::as_u64).is_some_and(|version| (u64::from(oldest)..=u64::from(known)).contains(&version)) {
         let found = found.map_or_else(|| "none".to_owned(), Value::to_string);
         return Err(DocumentError::Version { kind, found, known });
     }

@@ -106,6 +106,19 @@ impl MachineGoal {
         digest
     }
 
+    /// Takes over versions that this goal leaves open and `other` names.
+    pub fn take_unset_versions(&mut self, other: &Self) {
+        for (mine, theirs) in [
+            (&mut self.containerd_version, &other.containerd_version),
+            (&mut self.runc_version, &other.runc_version),
+            (&mut self.cni_version, &other.cni_version),
+        ] {
+            if mine.is_none() {
+                mine.clone_from(theirs);
+            }
+        }
+    }
+
     /// The slot that this goal is installed into: `1.36.3-1a2b3c4d`.
     ///
     /// Fails when the Kubernetes version has characters that no directory name of ours may have; a goal that came from

@@ -37,6 +37,19 @@ pub enum Ending {
     Superseded,
 }
 
+/// What a failure or a crash of an operation leads to. A record says it, because who finishes the operation may be another
+/// process than the one that was told how a person wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// It is run again.
+    Resume,
+    /// Once the node was touched it is run again; before that it just ends.
+    Forward,
+    /// Once the node was touched it goes back; before that it just ends.
+    RollBack,
+}
+
 /// One operation in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,6 +85,12 @@ pub struct JournalRecord {
     /// The step that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_step: Option<String>,
+    /// What a failure or a crash leads to. Records of version 1 do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+    /// Its way back began because its process was killed or the machine went down, not because a step failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Identity of the boot in which it was last written.
     pub boot_id: String,
     /// Process that runs it.
@@ -106,11 +125,14 @@ pub struct Subject {
     pub from: Option<String>,
     /// Slot that is gone to.
     pub to: Option<String>,
+    /// What a failure or a crash leads to.
+    pub answer: Option<Answer>,
 }
 
 impl JournalRecord {
-    /// The format that is written.
-    pub const VERSION: u32 = 1;
+    /// The format that is written. Version 1 has neither `answer` nor `interrupted` and is read too.
+    pub const VERSION: u32 = 2;
+    const OLDEST: u32 = 1;
     const KIND: &'static str = "journal record";
 
     /// A record of an operation that is about to run its first step.
@@ -128,6 +150,8 @@ impl JournalRecord {
             outcome: None,
             error: None,
             failed_step: None,
+            answer: subject.answer,
+            interrupted: false,
             boot_id: by.boot_id.clone(),
             pid: by.pid,
             owner: by.owner.clone(),
@@ -138,6 +162,7 @@ impl JournalRecord {
 
     /// Takes an unfinished record up again: another attempt, by another process.
     pub fn take_up(&mut self, by: &Writer, now: Timestamp) {
+        self.version = Self::VERSION;
         self.attempt = self.attempt.saturating_add(1);
         self.boot_id.clone_from(&by.boot_id);
         self.pid = by.pid;
@@ -168,6 +193,12 @@ impl JournalRecord {
         self.error = Some(error.into());
         self.phase = Phase::RollingBack;
         self.updated = now;
+    }
+
+    /// As [`JournalRecord::roll_back`], for an operation that no step failed: it was interrupted at the present one.
+    pub fn roll_back_interrupted(&mut self, error: impl Into<String>, now: Timestamp) {
+        self.roll_back(error, now);
+        self.interrupted = true;
     }
 
     /// The operation ended. An error that is given is added to one that is already there.
@@ -201,7 +232,7 @@ impl JournalRecord {
 
     /// Reads a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DocumentError> {
-        document::decode(bytes, Self::KIND, Self::VERSION)
+        document::decode_since(bytes, Self::KIND, Self::OLDEST, Self::VERSION)
     }
 
     /// The bytes of the file.

@@ -2,7 +2,7 @@
 //! version gets a new file, and the old one stays readable.
 
 use flexnode_model::config::{Config, HostFacts};
-use flexnode_model::journal::{Ending, JournalRecord, Phase};
+use flexnode_model::journal::{Answer, Ending, JournalRecord, Phase};
 use flexnode_model::record::HostRecord;
 use flexnode_model::state::{State, checksum};
 use flexnode_model::status::{LastUpdatedReason, NodeStatus};
@@ -18,6 +18,15 @@ fn journal_record_1() {
     let record = JournalRecord::decode(sample).unwrap();
     assert_eq!((record.phase, record.outcome), (Phase::Closed, Some(Ending::RolledBack)));
     assert_eq!(record.failed_step.as_deref(), Some("wait-ready"));
+    assert_eq!((record.answer, record.interrupted), (None, false));
+    assert_eq!(text(&record.encode()), text(sample));
+}
+
+#[test]
+fn journal_record_2() {
+    let sample = include_bytes!("samples/journal-record-2.json");
+    let record = JournalRecord::decode(sample).unwrap();
+    assert_eq!((record.phase, record.answer, record.interrupted), (Phase::RollingBack, Some(Answer::RollBack), true));
     assert_eq!(text(&record.encode()), text(sample));
 }
 

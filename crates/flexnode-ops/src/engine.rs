@@ -6,7 +6,7 @@ use crate::resolve::{Resolution, resolve};
 use crate::run::Run;
 use crate::{Cancel, Observer, Operation, Recovery, Report};
 use flexnode_host::{Clock, Host, HostError};
-use flexnode_model::journal::{Ending, JournalRecord, Subject, Writer};
+use flexnode_model::journal::{Ending, JournalRecord, Phase, Subject, Writer};
 use std::sync::Arc;
 
 /// An operation that was not begun. Nothing was changed.
@@ -63,6 +63,9 @@ pub struct Mode {
     pub supersede: bool,
     /// When it is done, the journal goes whole: the end of a reset.
     pub forget: bool,
+    /// An interrupted operation that has a way back goes on instead of going it; a failure of what follows still goes back.
+    /// For a caller that knows how far it came.
+    pub forward: bool,
 }
 
 /// Runs operations on one host. The caller holds the host's lock while it runs one.
@@ -168,10 +171,12 @@ impl Engine {
             return Err(EngineError::Taken(record.operation.clone()));
         };
         let resolution = resolve(&record, operation);
+        let back_already = record.phase == Phase::RollingBack;
         record.take_up(&self.by, self.clock.now());
         let run = Run::new(self, operation, observer, record, None, mode.forget);
         match resolution {
             Resolution::Resume => Ok(run.forward().await),
+            Resolution::RollBack if mode.forward && !back_already => Ok(run.forward().await),
             Resolution::RollBack => Ok(run.interrupted_back().await),
             Resolution::Close => Ok(run.discard()?),
         }
@@ -209,6 +214,7 @@ impl Engine {
             goal: operation.goal.clone(),
             from: operation.from.clone(),
             to: operation.to.clone(),
+            answer: Some(operation.recovery.answer()),
         };
         let mut id = format!("{}-{}", now.strftime("%Y%m%dT%H%M%S%3fZ"), self.by.pid);
         if previous.is_some_and(|previous| previous == id || previous.starts_with(&format!("{id}-"))) {

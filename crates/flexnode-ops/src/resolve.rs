@@ -1,12 +1,12 @@
 //! What the next start does with an operation that did not end: one pure table.
 //!
-//! | the record says | the operation resumes | the operation rolls back |
-//! |---|---|---|
-//! | its way back was running | roll back | roll back |
-//! | a step before `since` | - | close: nothing was taken down |
-//! | `since` or a later step | - | roll back |
-//! | a step that this program does not know | run again | roll back: it may have been a later one |
-//! | any step | run again | - |
+//! | the record says | the operation resumes | it goes forward since a step | it rolls back since a step |
+//! |---|---|---|---|
+//! | its way back was running | roll back | roll back | roll back |
+//! | a step before `since` | - | close: nothing was taken down | close: nothing was taken down |
+//! | `since` or a later step | - | run again | roll back |
+//! | a step that this program does not know | run again | run again | roll back: it may have been a later one |
+//! | any step | run again | - | - |
 //!
 //! "Run again" means from the first step: every step is idempotent, and after a reboot an earlier one may have to be done
 //! again (kernel settings, mounts).
@@ -35,7 +35,7 @@ pub fn resolve(record: &JournalRecord, operation: &Operation) -> Resolution {
         Phase::Running => match operation.steps.iter().position(|step| step.name == record.step) {
             Some(index) => after_crash(operation, index),
             None => match operation.recovery {
-                Recovery::Resume => Resolution::Resume,
+                Recovery::Resume | Recovery::Forward { .. } => Resolution::Resume,
                 Recovery::RollBack { .. } => Resolution::RollBack,
             },
         },
@@ -44,12 +44,12 @@ pub fn resolve(record: &JournalRecord, operation: &Operation) -> Resolution {
 
 /// What a crash in the step at `index` leads to.
 pub(crate) fn after_crash(operation: &Operation, index: usize) -> Resolution {
+    let touched = index >= operation.since_index();
     match &operation.recovery {
         Recovery::Resume => Resolution::Resume,
-        Recovery::RollBack { since, .. } => {
-            let since = operation.steps.iter().position(|step| step.name == *since).unwrap_or(0);
-            if index < since { Resolution::Close } else { Resolution::RollBack }
-        }
+        _ if !touched => Resolution::Close,
+        Recovery::Forward { .. } => Resolution::Resume,
+        Recovery::RollBack { .. } => Resolution::RollBack,
     }
 }
 
@@ -66,11 +66,7 @@ mod tests {
         Step::new(name, name, Duration::from_secs(1), |_| async { Ok(Outcome::Unchanged) })
     }
 
-    fn operation(since: Option<&'static str>) -> Operation {
-        let recovery = match since {
-            None => Recovery::Resume,
-            Some(since) => Recovery::RollBack { since, steps: vec![step("start-old")] },
-        };
+    fn operation(recovery: Recovery) -> Operation {
         let steps = STEPS.into_iter().map(step).collect();
         Operation { kind: "upgrade", goal: String::new(), from: None, to: None, steps, recovery }
     }
@@ -92,19 +88,23 @@ mod tests {
     #[test]
     fn the_table_is_whole() {
         let places: Vec<&str> = STEPS.into_iter().chain(["gone-step", ""]).collect();
-        for since in [None].into_iter().chain(STEPS.map(Some)) {
-            let operation = operation(since);
+        let rolls = STEPS.map(|since| Recovery::RollBack { since, steps: vec![step("start-old")] });
+        let goes = STEPS.map(|since| Recovery::Forward { since });
+        for recovery in [Recovery::Resume].into_iter().chain(rolls).chain(goes) {
+            let operation = operation(recovery);
+            let since = operation.recovery.since();
             for at in &places {
                 assert_eq!(resolve(&record(at, Phase::Closed), &operation), Resolution::Close);
                 assert_eq!(resolve(&record(at, Phase::RollingBack), &operation), Resolution::RollBack);
-                let expected = match since {
-                    None => Resolution::Resume,
-                    Some(since) => match STEPS.iter().position(|name| name == at) {
-                        Some(index) if index < STEPS.iter().position(|name| *name == since).unwrap() => {
-                            Resolution::Close
-                        }
-                        _ => Resolution::RollBack,
-                    },
+                let before = |since| {
+                    let index = |name: &str| STEPS.iter().position(|step| *step == name);
+                    index(at).is_some_and(|at| at < index(since).unwrap())
+                };
+                let expected = match operation.recovery {
+                    Recovery::Resume => Resolution::Resume,
+                    _ if since.is_some_and(before) => Resolution::Close,
+                    Recovery::Forward { .. } => Resolution::Resume,
+                    Recovery::RollBack { .. } => Resolution::RollBack,
                 };
                 assert_eq!(resolve(&record(at, Phase::Running), &operation), expected, "{since:?} at {at:?}");
             }

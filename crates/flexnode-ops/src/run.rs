@@ -123,7 +123,12 @@ impl<'a> Run<'a> {
             (Some(first), Phase::RollingBack) => format!("{first} (its way back was interrupted and is gone again)"),
             _ => "it was interrupted: its process was killed or the machine went down".to_owned(),
         });
-        self.back(step, error).await
+        let mut run = self;
+        if run.record.phase != Phase::RollingBack {
+            step.clone_into(&mut run.record.step);
+            run.record.roll_back_interrupted(report::line(&error), run.engine.clock.now());
+        }
+        run.back(step, error).await
     }
 
     /// Closes the record of an operation that was interrupted before it touched the node.
@@ -139,25 +144,23 @@ impl<'a> Run<'a> {
     /// The step at `index` failed.
     async fn failed(mut self, index: usize, error: StepError) -> Report {
         let step = self.operation.steps[index].name;
-        let since = match &self.operation.recovery {
-            Recovery::Resume => None,
-            Recovery::RollBack { since, .. } => self.operation.steps.iter().position(|step| step.name == *since),
-        };
-        if since.is_some_and(|since| index >= since) {
+        let touched = index >= self.operation.since_index();
+        if touched && matches!(self.operation.recovery, Recovery::RollBack { .. }) {
             return self.back(step.to_owned(), error).await;
         }
-        self.leave(step, &report::line(&error), Ending::Failed);
+        self.leave(step, &report::line(&error), Ending::Failed, touched);
         self.finish(RunOutcome::Failed { step: step.to_owned(), error })
     }
 
     /// The end was asked for before `step`, or in it.
     fn cancelled(mut self, step: &str) -> Report {
-        self.leave(step, "it was cancelled", Ending::Cancelled);
+        self.leave(step, "it was cancelled", Ending::Cancelled, false);
         self.finish(RunOutcome::Cancelled { before_step: step.to_owned() })
     }
 
-    /// Keeps the record of an operation that resumes, closes that of another. A record that was not opened stays as it is.
-    fn leave(&mut self, step: &str, text: &str, ending: Ending) {
+    /// Keeps the record of an operation that resumes, or of one that goes forward and has touched the node; closes that of
+    /// another. A record that was not opened stays as it is.
+    fn leave(&mut self, step: &str, text: &str, ending: Ending, touched: bool) {
         if !self.opened {
             return;
         }
@@ -165,7 +168,10 @@ impl<'a> Run<'a> {
         step.clone_into(&mut self.record.step);
         match self.operation.recovery {
             Recovery::Resume => self.record.fail(text, now),
-            Recovery::RollBack { .. } => self.record.close(ending, Some(text.to_owned()), now),
+            Recovery::Forward { .. } if touched => self.record.fail(text, now),
+            Recovery::Forward { .. } | Recovery::RollBack { .. } => {
+                self.record.close(ending, Some(text.to_owned()), now);
+            }
         }
         if let Err(error) = self.engine.journal.write(&self.record) {
             // The record on disk still says where it stopped, which leads to the same: resume, or close.

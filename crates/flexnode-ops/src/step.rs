@@ -1,5 +1,6 @@
 //! Steps and operations as data.
 
+use flexnode_model::journal::Answer;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -145,6 +146,12 @@ impl fmt::Debug for Step {
 pub enum Recovery {
     /// The operation ends as failed and keeps its record; running it again goes on (start, reset, destroy, stop ...).
     Resume,
+    /// From `since` on a crash is answered by running the operation again, and a failure keeps the record, as with
+    /// [`Recovery::Resume`]. Before `since` nothing was touched: it ends and its record is closed.
+    Forward {
+        /// Name of the first step from which on there is no way but forward.
+        since: &'static str,
+    },
     /// From `since` on a failure, an expired deadline or a crash is answered by `steps`: every one is attempted, errors are
     /// joined, and the record is closed as rolled back. Before `since` the operation just ends as failed.
     RollBack {
@@ -153,6 +160,24 @@ pub enum Recovery {
         /// The way back.
         steps: Vec<Step>,
     },
+}
+
+impl Recovery {
+    /// Name of the first step from which on the operation does not just end.
+    pub fn since(&self) -> Option<&'static str> {
+        match self {
+            Self::Resume => None,
+            Self::Forward { since } | Self::RollBack { since, .. } => Some(since),
+        }
+    }
+    /// As the journal says it.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Self::Resume => Answer::Resume,
+            Self::Forward { .. } => Answer::Forward,
+            Self::RollBack { .. } => Answer::RollBack,
+        }
+    }
 }
 
 /// A whole operation.
@@ -188,18 +213,19 @@ impl Operation {
     /// The steps of the way back; empty when the operation resumes.
     pub fn way_back(&self) -> &[Step] {
         match &self.recovery {
-            Recovery::Resume => &[],
+            Recovery::Resume | Recovery::Forward { .. } => &[],
             Recovery::RollBack { steps, .. } => steps,
         }
     }
     /// Index of the first step from which on nothing but the end of the operation ends it: the first that takes the node
-    /// down, or the first whose failure rolls back, whichever comes first.
+    /// down, or the first from which on it does not just end, whichever comes first.
     pub fn committed_from(&self) -> Option<usize> {
-        let since = match &self.recovery {
-            Recovery::Resume => None,
-            Recovery::RollBack { since, .. } => Some(*since),
-        };
+        let since = self.recovery.since();
         self.steps.iter().position(|step| step.takes_down || Some(step.name) == since)
+    }
+    /// Index of the first step from which on the operation does not just end; 0 for one that resumes.
+    pub fn since_index(&self) -> usize {
+        self.recovery.since().and_then(|since| self.steps.iter().position(|step| step.name == since)).unwrap_or(0)
     }
     /// Checks that names are kebab-case and unique among the steps and among the way back, that there is a step, and that
     /// `since` names one.
@@ -220,10 +246,15 @@ impl Operation {
                 }
             }
         }
+        if let Some(since) = self.recovery.since()
+            && !self.steps.iter().any(|step| step.name == since)
+        {
+            return Err(format!(
+                "operation {}: it is answered for since {since}, which is none of its steps",
+                self.kind
+            ));
+        }
         match &self.recovery {
-            Recovery::RollBack { since, .. } if !self.steps.iter().any(|step| step.name == *since) => {
-                Err(format!("operation {}: it rolls back since {since}, which is none of its steps", self.kind))
-            }
             Recovery::RollBack { steps, .. } if steps.is_empty() => {
                 Err(format!("operation {}: its way back has no steps", self.kind))
             }
@@ -264,6 +295,7 @@ mod tests {
             (operation(vec![step("Stop it")], Recovery::Resume), "kebab-case"),
             (operation(vec![step("stop-")], Recovery::Resume), "kebab-case"),
             (operation(vec![step("a")], rolls("b", vec![step("a")])), "none of its steps"),
+            (operation(vec![step("a")], Recovery::Forward { since: "b" }), "none of its steps"),
             (operation(vec![step("a")], rolls("a", vec![])), "way back has no steps"),
             (operation(vec![step("a")], rolls("a", vec![step("b"), step("b")])), "two steps are named b"),
         ];

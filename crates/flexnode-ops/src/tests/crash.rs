@@ -102,7 +102,7 @@ async fn a_reset_that_crashes_anywhere_can_be_run_again_until_nothing_is_left() 
     fn reset(fs: &MemFs) -> Operation {
         resuming("reset", restart(fs).steps)
     }
-    let mode = Mode { supersede: true, forget: true };
+    let mode = Mode { supersede: true, forget: true, ..Mode::default() };
     for left in ALL {
         for n in 0.. {
             let Some(fs) = crashed(reset, mode, n, left).await else { break };

@@ -261,7 +261,7 @@ async fn an_open_operation_refuses_another_one() {
     assert_eq!(error.to_string(), "an earlier start has not ended: it failed at step a");
     assert_eq!(fs.tree_with_stamps(), before);
     // A reset takes its place.
-    let mode = Mode { supersede: true, forget: false };
+    let mode = Mode { supersede: true, ..Mode::default() };
     let report = engine.run_with(&resuming("reset", vec![idle("a")]), Arc::new(Silent), mode).await.unwrap();
     assert!(report.is_done());
     let kinds: Vec<_> = engine.journal().history().unwrap().into_iter().map(|r| (r.operation, r.outcome)).collect();
@@ -279,7 +279,7 @@ async fn a_record_that_cannot_be_read_changes_nothing_but_for_a_reset() {
         assert!(matches!(error, EngineError::Journal(JournalError::Unreadable { .. })), "{damaged:?}: {error:?}");
         assert_eq!(fs.tree_with_stamps(), before, "{damaged:?}");
 
-        let mode = Mode { supersede: true, forget: true };
+        let mode = Mode { supersede: true, forget: true, ..Mode::default() };
         let report = engine.run_with(&resuming("reset", vec![idle("a")]), Arc::new(Silent), mode).await.unwrap();
         assert!(report.is_done(), "{report:?}");
         assert!(!fs.exists("/var/lib/aks-flex-node"), "{damaged:?}");
@@ -310,7 +310,7 @@ async fn the_journal_of_a_reset_goes_whole_and_what_is_not_its_own_stays() {
     let engine = engine(&fs, &Cancel::new());
     engine.run(&restart(&fs), Arc::new(Silent)).await.unwrap();
     engine.run(&restart(&fs), Arc::new(Silent)).await.unwrap();
-    let mode = Mode { supersede: true, forget: true };
+    let mode = Mode { supersede: true, forget: true, ..Mode::default() };
     let report = engine.run_with(&resuming("reset", vec![idle("a")]), Arc::new(Silent), mode).await.unwrap();
     assert!(report.is_done(), "{report:?}");
     assert!(!fs.exists("/var/lib/aks-flex-node/journal"));
