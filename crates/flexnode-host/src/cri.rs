@@ -113,4 +113,6 @@ pub trait Cri: Send + Sync + Debug {
     async fn list_images(&self, deadline: Duration) -> Result<Vec<Image>, HostError>;
     /// `ImageService/ImageStatus` of a name with tag or digest; `None` when the store does not have it.
     async fn image_status(&self, reference: &str, deadline: Duration) -> Result<Option<Image>, HostError>;
+    /// `ImageService/PullImage` of a name with tag or digest, with the credentials that the runtime has itself.
+    async fn pull_image(&self, reference: &str, deadline: Duration) -> Result<(), HostError>;
 }

@@ -25,6 +25,7 @@ struct State {
     version: RuntimeVersion,
     sandboxes: BTreeMap<String, Sandbox>,
     images: Vec<Image>,
+    registry: Vec<String>,
     trouble: BTreeMap<String, Trouble>,
 }
 
@@ -59,6 +60,7 @@ impl FakeCri {
                 version,
                 sandboxes: (0..count).map(|n| (format!("pod-{n}"), pod(n))).collect(),
                 images: Vec::new(),
+                registry: Vec::new(),
                 trouble: BTreeMap::new(),
             }),
         }
@@ -83,6 +85,14 @@ impl FakeCri {
     /// Adds an image.
     pub fn add_image(&self, image: Image) {
         self.state().images.push(image);
+    }
+    /// An image that can be pulled; any other cannot.
+    pub fn add_to_registry(&self, name: &str) {
+        self.state().registry.push(name.to_owned());
+    }
+    /// Forgets all images.
+    pub fn clear_images(&self) {
+        self.state().images.clear();
     }
     /// Makes one sandbox difficult.
     pub fn trouble(&self, id: &str, trouble: Trouble) {
@@ -148,5 +158,15 @@ impl Cri for FakeCri {
         let state = self.answering()?;
         let named = |i: &&Image| i.id == reference || i.tags.iter().chain(&i.digests).any(|name| name == reference);
         Ok(state.images.iter().find(named).cloned())
+    }
+
+    async fn pull_image(&self, reference: &str, _: Duration) -> Result<(), HostError> {
+        let mut state = self.answering()?;
+        if !state.registry.iter().any(|name| name == reference) {
+            let what = format!("pull the image {reference}");
+            return Err(HostError::Failed { what, reason: "no registry has it".into() });
+        }
+        state.images.push(Image { id: reference.to_owned(), tags: vec![reference.to_owned()], ..Image::default() });
+        Ok(())
     }
 }

@@ -172,6 +172,16 @@ impl Cri for CriSocket {
             self.call("/runtime.v1.ImageService/ImageStatus", request, deadline).await?;
         Ok(answer.and_then(|a| a.image).map(read_image))
     }
+
+    async fn pull_image(&self, reference: &str, deadline: Duration) -> Result<(), HostError> {
+        let method = "/runtime.v1.ImageService/PullImage";
+        let request = wire::PullImageRequest { image: Some(wire::ImageSpec { image: reference.to_owned() }) };
+        // Not found is no success here, as it is where something is taken away.
+        match self.call::<_, wire::Empty>(method, request, deadline).await? {
+            Some(_) => Ok(()),
+            None => Err(HostError::Absent { what: format!("the image {reference} in its registry") }),
+        }
+    }
 }
 
 fn read_status(answer: wire::StatusResponse) -> RuntimeStatus {

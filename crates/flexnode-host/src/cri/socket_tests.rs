@@ -196,6 +196,19 @@ async fn images_are_listed_and_looked_up() {
 }
 
 #[tokio::test]
+async fn a_pull_names_the_image_and_an_image_that_is_nowhere_is_an_error() {
+    let pull = "/runtime.v1.ImageService/PullImage";
+    let server = serve(&[(pull, Answer::Message(field(1, b"sha256:1")))]);
+    server.cri.pull_image("lab/pause:1", DEADLINE).await.unwrap();
+    assert_eq!(server.seen.lock().unwrap()[pull], field(1, &field(1, b"lab/pause:1")));
+    let server = serve(&[(pull, Answer::Status(5, "not found"))]);
+    assert!(matches!(server.cri.pull_image("lab/pause:2", DEADLINE).await, Err(HostError::Absent { .. })));
+    let server = serve(&[(pull, Answer::Status(2, "no such host"))]);
+    let error = server.cri.pull_image("lab/pause:2", DEADLINE).await.unwrap_err().to_string();
+    assert!(error.contains("no such host"), "{error}");
+}
+
+#[tokio::test]
 async fn errors_say_what_and_why() {
     let server = serve(&[
         ("/runtime.v1.RuntimeService/StopPodSandbox", Answer::Status(2, "failed to destroy network: plugin is gone")),

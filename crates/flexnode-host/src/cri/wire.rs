@@ -71,6 +71,13 @@ pub struct PodSandboxMetadata {
     pub namespace: String,
 }
 
+/// Without credentials: those of the runtime's own configuration are used.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PullImageRequest {
+    #[prost(message, optional, tag = "1")]
+    pub image: Option<ImageSpec>,
+}
+
 /// Of `StopPodSandbox` and of `RemovePodSandbox`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxIdRequest {
