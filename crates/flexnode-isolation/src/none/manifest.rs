@@ -114,33 +114,41 @@ pub enum Level {
 pub fn verify(fs: &dyn Fs, layout: &Layout, slot: &str, level: Level) -> Result<Manifest, SlotError> {
     let manifest = read(fs, layout, slot)?;
     let dir = layout.version_dir(slot);
-    let damaged =
-        |path: &Path, problem: String| SlotError::Damaged { slot: slot.to_owned(), path: path.to_path_buf(), problem };
-    for (name, entry) in &manifest.files {
-        let path = dir.join(name);
-        match fs.lstat(&path)? {
-            None => return Err(damaged(&path, "is missing".into())),
-            Some(stat) if stat.kind != FileKind::File => return Err(damaged(&path, format!("is a {}", stat.kind))),
-            Some(stat) if stat.size != entry.size => {
-                return Err(damaged(&path, format!("has {} bytes, not {}", stat.size, entry.size)));
-            }
-            Some(stat) if stat.mode != entry.mode => {
-                return Err(damaged(&path, format!("has mode {:o}, not {:o}", stat.mode, entry.mode)));
-            }
-            Some(_) => {}
-        }
-        if level == Level::Content && digest(fs, &path)? != entry.sha256 {
-            return Err(damaged(&path, "has another content than was installed".into()));
-        }
-    }
-    for (name, target) in &manifest.links {
-        let path = dir.join(name);
-        let is_link = fs.lstat(&path)?.is_some_and(|stat| stat.kind == FileKind::Link);
-        if !is_link || fs.read_link(&path)? != Path::new(target) {
-            return Err(damaged(&path, format!("is not the link to {target} any more")));
+    let names = manifest.files.keys().chain(manifest.links.keys());
+    for name in names {
+        if let Some(problem) = damage(fs, &dir, &manifest, name, level)? {
+            return Err(SlotError::Damaged { slot: slot.to_owned(), path: dir.join(name), problem });
         }
     }
     Ok(manifest)
+}
+
+/// What is wrong with one file or link that the manifest names; `None` when it is as it was installed.
+pub(crate) fn damage(
+    fs: &dyn Fs,
+    dir: &Path,
+    manifest: &Manifest,
+    name: &str,
+    level: Level,
+) -> Result<Option<String>, FsError> {
+    let path = dir.join(name);
+    let found = fs.lstat(&path)?;
+    if let Some(target) = manifest.links.get(name) {
+        let is_link = found.is_some_and(|stat| stat.kind == FileKind::Link);
+        let same = is_link && fs.read_link(&path)? == Path::new(target);
+        return Ok((!same).then(|| format!("is not the link to {target} any more")));
+    }
+    let Some(entry) = manifest.files.get(name) else { return Ok(None) };
+    Ok(match found {
+        None => Some("is missing".into()),
+        Some(stat) if stat.kind != FileKind::File => Some(format!("is a {}", stat.kind)),
+        Some(stat) if stat.size != entry.size => Some(format!("has {} bytes, not {}", stat.size, entry.size)),
+        Some(stat) if stat.mode != entry.mode => Some(format!("has mode {:o}, not {:o}", stat.mode, entry.mode)),
+        Some(_) if level == Level::Content && digest(fs, &path)? != entry.sha256 => {
+            Some("has another content than was installed".into())
+        }
+        Some(_) => None,
+    })
 }
 
 /// The manifest of a slot, without comparing it with the files.

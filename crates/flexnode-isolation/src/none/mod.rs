@@ -15,6 +15,7 @@ mod lifecycle;
 mod links;
 mod logs;
 pub mod manifest;
+mod mend;
 mod node;
 pub mod preflight;
 mod prepare;

@@ -63,7 +63,7 @@ impl Backend {
         let Some(engine) = &self.engine else { return without_journal(operation).await };
         let left = engine.journal().open().ok().flatten();
         let supersede = supersede || left.is_some_and(|record| kind::MAY_BE_LEFT.contains(&record.operation.as_str()));
-        let mode = flexnode_ops::Mode { supersede, forget: false };
+        let mode = flexnode_ops::Mode { supersede, ..flexnode_ops::Mode::default() };
         let report = engine.run_with(operation, self.observer.clone(), mode).await?;
         let changed = report.changed();
         match report.outcome {
@@ -82,7 +82,7 @@ impl Backend {
 async fn without_journal(operation: &Operation) -> Result<bool, Error> {
     operation.check().map_err(Error::Request)?;
     let since = match &operation.recovery {
-        Recovery::Resume => None,
+        Recovery::Resume | Recovery::Forward { .. } => None,
         Recovery::RollBack { since, .. } => operation.steps.iter().position(|step| step.name == *since),
     };
     let mut changed = false;

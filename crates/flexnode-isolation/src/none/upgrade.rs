@@ -54,10 +54,10 @@ impl Backend {
         }
         steps.extend(self.start_steps());
         steps.extend(self.hook_step("wait-ready", "wait until the new version is ready", &request.wait_ready));
-        let recovery = if switches && request.rollback {
-            Recovery::RollBack { since: "stop", steps: self.rollback_steps(&request.from) }
-        } else {
-            Recovery::Resume
+        let recovery = match (switches, request.rollback) {
+            (false, _) => Recovery::Resume,
+            (true, false) => Recovery::Forward { since: "stop" },
+            (true, true) => Recovery::RollBack { since: "stop", steps: self.rollback_steps(&request.from) },
         };
         Operation {
             kind: kind::UPGRADE,

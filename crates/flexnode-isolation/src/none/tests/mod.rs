@@ -4,6 +4,7 @@ mod conformance;
 mod destroy;
 mod exec;
 mod lifecycle;
+mod mend;
 mod places;
 mod preflight;
 mod prepare;
