@@ -9,7 +9,7 @@ use crate::lock::{Held, Locks};
 use crate::swap_watch;
 use async_trait::async_trait;
 use flexnode_host::Host;
-use flexnode_ops::{Cancel, Journal, JournalRecord};
+use flexnode_ops::{Cancel, Journal, JournalError, JournalRecord};
 use sd_notify::NotifyState;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub type ResumeFailure = Box<dyn std::error::Error + Send + Sync>;
 pub trait Resume: Send + Sync + Debug {
     /// Runs the operation of `record` to its end. `lock` is held by this call until the operation is over.
     async fn resume(&self, record: &JournalRecord, cancel: &Cancel, lock: Box<dyn Held>) -> Result<(), ResumeFailure>;
+    /// The record of the last operation cannot be read: nothing is changed, a node that should run is started.
+    async fn unreadable(&self, lock: Box<dyn Held>) -> Result<(), ResumeFailure>;
 }
 
 /// What the daemon works with.
@@ -64,6 +66,7 @@ async fn work(context: &DaemonContext) {
             tracing::error!(error = flexnode_ops::report::line(&error), "swap is on again, so kubelet cannot start");
         }
     }
+    start_without_record(context).await;
     let clock = context.host.clock.as_ref();
     let mut retry = RETRY_FIRST;
     loop {
@@ -83,6 +86,15 @@ async fn work(context: &DaemonContext) {
             () = context.cancel.requested() => return,
             () = clock.sleep(pause) => {}
         }
+    }
+}
+
+/// Once, at the daemon's start: where no record tells what was done last, the node that is there is started.
+async fn start_without_record(context: &DaemonContext) {
+    let Err(JournalError::Unreadable { .. }) = Journal::new(context.host.fs.clone()).last() else { return };
+    let Ok(lock) = context.locks.acquire("daemon") else { return };
+    if let Err(error) = context.resume.unreadable(lock).await {
+        tracing::error!(error, "the node could not be started");
     }
 }
 
@@ -240,6 +252,11 @@ mod tests {
             cancel.request();
             Ok(())
         }
+        async fn unreadable(&self, _: Box<dyn Held>) -> Result<(), ResumeFailure> {
+            assert_eq!(self.held.load(Ordering::SeqCst), 1, "the lock is held meanwhile");
+            self.seen.lock().unwrap().push("unreadable".into());
+            Ok(())
+        }
     }
 
     fn context(fake: &FakeHost, failures: usize) -> (DaemonContext, Arc<FakeResume>, Arc<FakeLocks>) {
@@ -304,6 +321,18 @@ mod tests {
         assert_eq!(look(&context).await, Looked::Nothing);
         assert_eq!(locks.taken.load(Ordering::SeqCst), 0);
         assert!(resume.seen.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_record_that_cannot_be_read_is_said_once_at_the_start() {
+        let fake = FakeHost::new();
+        let (context, resume, locks) = context(&fake, 0);
+        start_without_record(&context).await;
+        assert_eq!(locks.taken.load(Ordering::SeqCst), 0);
+        fake.fs.put("/var/lib/aks-flex-node/journal/record.json", "{", 0o600);
+        start_without_record(&context).await;
+        assert_eq!(*resume.seen.lock().unwrap(), ["unreadable"]);
+        assert_eq!(locks.held.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test]

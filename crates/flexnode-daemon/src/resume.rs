@@ -46,15 +46,23 @@ impl Resume for AgentResume {
             }
             other => {
                 let context = NodeContext::new(StartContext { owner: "daemon", ..self.start.clone() });
-                let Some(operation) = recover::operation(&context, record) else {
+                let Some((operation, mode)) = recover::operation(&context, record) else {
                     return Err(Box::new(UnknownOperation(other.into())));
                 };
-                let said =
-                    recover::run(&context, record, &operation, self.observer.clone(), cancel.clone(), lock).await?;
+                let (observer, cancel) = (self.observer.clone(), cancel.clone());
+                let said = recover::run(&context, record, (&operation, mode), observer, cancel, lock).await?;
                 tracing::info!("{said}");
                 Ok(())
             }
         }
+    }
+
+    async fn unreadable(&self, lock: Box<dyn Held>) -> Result<(), ResumeFailure> {
+        let context = NodeContext::new(StartContext { owner: "daemon", ..self.start.clone() });
+        let said = recover::start_current(&context).await?;
+        drop(lock);
+        tracing::warn!("{said}");
+        Ok(())
     }
 }
 

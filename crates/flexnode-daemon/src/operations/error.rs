@@ -1,10 +1,13 @@
 //! Why an operation on a running node did not end well.
 
+use super::evidence;
 use crate::lock::LockFailure;
+use crate::start::error::UNFINISHED;
 use crate::start::{Kind, StartError};
 use flexnode_isolation::Error;
 use flexnode_ops::{EngineError, Report, RunOutcome, StepError, StepFailure};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What a caller's exit code is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,15 +69,19 @@ pub enum OperationError {
         source: StepError,
     },
     /// A step failed and the old version runs again.
-    #[error("step {step} failed, and the node went back to {to}, which runs")]
+    #[error("step {step} failed, and the node went back to {to}, which runs{}", was_down(*.down))]
     RolledBack {
         /// The step that failed.
         step: String,
         /// The version that runs.
         to: String,
+        /// How long the node was down.
+        down: Option<Duration>,
+        /// Where the evidence of the failure is.
+        evidence: PathBuf,
         /// Why.
         #[source]
-        source: StepError,
+        source: Box<StepError>,
     },
     /// A step failed and the way back did too.
     #[error("step {step} failed, and on the way back to {to}: {}", failures(.back))]
@@ -83,6 +90,8 @@ pub enum OperationError {
         step: String,
         /// The version that was gone back to.
         to: String,
+        /// Where the evidence of the failure is.
+        evidence: PathBuf,
         /// Why.
         #[source]
         source: Box<StepError>,
@@ -92,6 +101,11 @@ pub enum OperationError {
     /// It was ended from outside.
     #[error("it was ended before step {0}; nothing was taken down")]
     Cancelled(String),
+}
+
+/// For a person, behind what ended.
+fn was_down(down: Option<Duration>) -> String {
+    down.map(|down| format!("; it was down for {:.1} s", down.as_secs_f64())).unwrap_or_default()
 }
 
 fn failures(back: &[StepFailure]) -> String {
@@ -123,26 +137,38 @@ impl OperationError {
             Self::Refused { hint, .. } => Some(hint.clone()),
             Self::Unconfirmed(_) => Some("the same command with --yes".into()),
             Self::Busy(_) => Some("wait until it is over".into()),
-            Self::Step { source, .. } | Self::RolledBack { source, .. } => source.hint.clone(),
-            Self::RollbackFailed { .. } => {
-                Some("aks-flex-node status; journalctl -u unbounded-kubelet -u unbounded-containerd".into())
+            Self::Step { source, .. } => source.hint.clone(),
+            Self::RolledBack { source, evidence, .. } => {
+                let kept = format!("what was seen of it is in {}", evidence.display());
+                Some(source.hint.as_ref().map_or(kept.clone(), |hint| format!("{kept}; {hint}")))
             }
+            Self::RollbackFailed { evidence, .. } => Some(format!(
+                "aks-flex-node status; journalctl -u unbounded-kubelet -u unbounded-containerd; cat {}",
+                evidence.display()
+            )),
+            Self::Engine(EngineError::Open(record)) if record.is_interrupted() => Some(UNFINISHED.into()),
+            Self::Engine(EngineError::Open(record)) => Some(format!("aks-flex-node {} finishes it", record.operation)),
             _ => None,
         }
     }
 }
 
-/// Whether the report is that of a good end; says whether anything changed.
-pub(super) fn outcome(report: Report, to: &str) -> Result<bool, OperationError> {
-    let to = to.to_owned();
+/// Whether the report is that of a good end; says whether anything changed. `from` is what a failure goes back to, `to` what
+/// was gone to.
+pub(super) fn outcome(
+    report: Report,
+    (from, to): (&str, &str),
+    down: Option<Duration>,
+) -> Result<bool, OperationError> {
+    let (evidence, to) = (evidence::path(to), from.to_owned());
     match report.outcome {
         RunOutcome::Done { changed } => Ok(changed),
         RunOutcome::Failed { step, error } => Err(OperationError::Step { step, source: error }),
         RunOutcome::RolledBack { step, error, rollback_errors } if rollback_errors.is_empty() => {
-            Err(OperationError::RolledBack { step, to, source: error })
+            Err(OperationError::RolledBack { step, to, down, evidence, source: Box::new(error) })
         }
         RunOutcome::RolledBack { step, error, rollback_errors } => {
-            Err(OperationError::RollbackFailed { step, to, source: Box::new(error), back: rollback_errors })
+            Err(OperationError::RollbackFailed { step, to, evidence, source: Box::new(error), back: rollback_errors })
         }
         RunOutcome::Cancelled { before_step } | RunOutcome::Discarded { step: before_step } => {
             Err(OperationError::Cancelled(before_step))

@@ -1,14 +1,14 @@
 //! What is kept of a version that did not come up: states of the units, the ends of their logs, what the probes answered.
 //!
-//! It is for people and never decides anything. The file is root's alone, what looks like a bootstrap token is blotted out,
-//! and only the newest few are kept.
+//! It is for people and never decides anything. The file is root's alone, what looks like a token is blotted out, and only
+//! the newest few are kept.
 
 use super::{NodeContext, kept};
 use flexnode_host::cri::READ_DEADLINE;
 use flexnode_host::durable;
 use flexnode_host::probe::KUBELET_HEALTHZ;
 use flexnode_isolation::none::{UNIT_CONTAINERD, UNIT_KUBELET};
-use flexnode_ops::{Outcome, Step, StepError};
+use flexnode_ops::{Journal, Outcome, Step, StepError};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,6 +49,13 @@ pub fn step(context: &NodeContext, slot: &str) -> Step {
 async fn gather(context: &NodeContext, slot: &str) -> String {
     let (host, start) = (context.host(), &context.start);
     let mut text = format!("version {slot} at {}\n", host.clock.now());
+    if let Ok(Some(record)) = Journal::new(host.fs.clone()).open() {
+        let step = record.failed_step.as_deref().unwrap_or(&record.step);
+        let why = record.error.as_deref().unwrap_or("it is not known why");
+        let _ =
+            writeln!(text, "{} {}, attempt {}, failed at step {step}:", record.operation, record.id, record.attempt);
+        let _ = writeln!(text, "{}\n", clean(why));
+    }
     for unit in [UNIT_CONTAINERD, UNIT_KUBELET] {
         match host.systemd.unit(unit).await {
             Ok(s) => {
@@ -109,11 +116,24 @@ fn write(context: &NodeContext, slot: &str, text: &str) -> Result<(), StepError>
     Ok(())
 }
 
-/// A line of another program: bounded, and without what looks like a bootstrap token.
+/// A line of another program: bounded, and without what looks like a bootstrap token, a signed token (RFC 7519), or what
+/// stands behind the word Bearer.
 fn clean(line: &str) -> String {
     let line: String = line.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let parts: Vec<&str> = line.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).collect();
-    parts.iter().map(|part| if is_token(part) { "(token)" } else { part }).collect()
+    let (mut bearer, mut out) = (false, String::new());
+    for word in line.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c))) {
+        let bare = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
+        let signed = bare.starts_with("eyJ") && bare.len() > 20;
+        if signed || (bearer && !bare.is_empty()) {
+            out.push_str("(token)");
+            out.push_str(&word[bare.len()..]);
+        } else {
+            let parts = word.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '.'));
+            out.extend(parts.map(|part| if is_token(part) { "(token)" } else { part }));
+        }
+        bearer = bare.eq_ignore_ascii_case("bearer") || (bearer && bare.is_empty());
+    }
+    out
 }
 
 /// `abcdef.0123456789abcdef`, perhaps with one sign behind it.
@@ -130,6 +150,8 @@ mod tests {
     #[test]
     fn tokens_are_blotted_out_and_lines_are_bounded() {
         assert_eq!(clean("token \"abcdef.0123456789abcdef\" is bad"), "token \"(token) is bad");
+        assert_eq!(clean("got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi-x_y.c2ln, sent"), "got (token), sent");
+        assert_eq!(clean("Authorization: Bearer s3cr3t-value end"), "Authorization: Bearer (token) end");
         assert_eq!(clean("1.36.3 at 10.0.0.1:6443\u{7}"), "1.36.3 at 10.0.0.1:6443 ");
         assert_eq!(clean(&"x".repeat(1000)).len(), LONGEST);
     }

@@ -80,5 +80,6 @@ pub async fn run(
 ) -> Result<bool, OperationError> {
     let lock: Box<dyn Held> = lock(context, which.kind())?;
     let operation = plan(context, which)?;
-    outcome(execute(context, &operation, observer, cancel, lock).await?, "")
+    let (report, _) = execute(context, &operation, observer, cancel, lock).await?;
+    outcome(report, ("", ""), None)
 }

@@ -3,6 +3,8 @@
 //! There is one upgrade, the backend's list of steps. What the agent adds is plugged into it: ending the pods through the
 //! runtime, the state files of kubelet and containerd, readiness, and what is recorded.
 
+pub mod applied;
+mod downtime;
 pub mod error;
 pub mod evidence;
 pub mod lifecycle;
@@ -22,10 +24,11 @@ use crate::lock::Held;
 use crate::start::{StartContext, gates};
 use crate::state::{StateStore, StateStoreError};
 use async_trait::async_trait;
+use downtime::Downtime;
 use flexnode_host::cri::{SandboxEnd, end_all_sandboxes};
 use flexnode_host::{Fs, Host};
 use flexnode_isolation::none::run::kind;
-use flexnode_isolation::none::{Backend, Hook, Layout, RollbackUnits, UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_isolation::none::{Backend, Hook, Layout, RollbackUnits};
 use flexnode_kube::{ApiProblem, Names, NodeClient};
 use flexnode_model::state::Extension;
 use flexnode_model::{MachineGoal, State};
@@ -104,22 +107,8 @@ impl NodeContext {
         let mut backend = Backend::new_default(self.host().clone(), tracing::Span::none());
         backend.layout = self.layout();
         backend.rollback_units = RollbackUnits::Recorded;
-        for gates in [&mut backend.after_start, &mut backend.after_restart] {
-            let context = self.clone();
-            let runtime = Hook::new(gates::RUNTIME_READY + SHORT, move |cx| {
-                let start = context.start.clone();
-                async move { gates::runtime_ready(&start.host, start.cri.as_ref(), &cx).await.map(|()| Outcome::Unchanged) }
-            });
-            gates.insert(UNIT_CONTAINERD.into(), runtime);
-            let context = self.clone();
-            let kubelet = Hook::new(gates::KUBELET_HEALTHY + SHORT, move |cx| {
-                let start = context.start.clone();
-                async move {
-                    gates::kubelet_healthy(&start.host, start.probe.as_ref(), &cx).await.map(|()| Outcome::Unchanged)
-                }
-            });
-            gates.insert(UNIT_KUBELET.into(), kubelet);
-        }
+        backend.after_start = gates::hooks(self.host(), &self.start.cri, &self.start.probe);
+        backend.after_restart = backend.after_start.clone();
         let cri = self.start.cri.clone();
         backend.end_sandboxes = Hook::new(END_PODS, move |cx| {
             let cri = cri.clone();
@@ -173,20 +162,26 @@ fn kept(name: &str) -> std::path::PathBuf {
     Path::new("/var/lib/aks-flex-node").join(name)
 }
 
-/// Runs an operation through the engine, under the lock. What a person left behind and what harms nothing makes way.
+/// Runs an operation through the engine, under the lock; also says how long the node was down. What a person left behind
+/// and what harms nothing makes way, and so does an upgrade without a way back that failed: whatever is done next is what
+/// the person chose instead.
 async fn execute(
     context: &NodeContext,
     operation: &Operation,
     observer: Arc<dyn Observer>,
     cancel: Cancel,
     lock: Box<dyn Held>,
-) -> Result<Report, OperationError> {
+) -> Result<(Report, Option<Duration>), OperationError> {
     let engine = Engine::new(context.host(), context.start.owner, cancel)?;
     let left = engine.journal().open().ok().flatten();
-    let supersede = left.is_some_and(|record| kind::MAY_BE_LEFT.contains(&record.operation.as_str()));
-    let report = engine.run_with(operation, observer, Mode { supersede, forget: false }).await?;
+    let supersede = left.is_some_and(|record| {
+        kind::MAY_BE_LEFT.contains(&record.operation.as_str())
+            || (record.operation == kind::UPGRADE && !record.is_interrupted())
+    });
+    let watch = Arc::new(Downtime::new(observer, context.host().clock.clone()));
+    let report = engine.run_with(operation, watch.clone(), Mode { supersede, ..Mode::default() }).await?;
     drop(lock);
-    Ok(report)
+    Ok((report, watch.down()))
 }
 
 /// Takes the lock for an operation.

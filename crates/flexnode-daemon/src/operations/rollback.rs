@@ -2,14 +2,16 @@
 
 use super::error::outcome;
 use super::ready::{self, Before, Wanted};
-use super::upgrade::{BY_PERSON, look_at_node, remember};
+use super::upgrade::{BY_PERSON, look_at_node};
 use super::{NodeContext, OperationError, SHORT, change_state, execute, lock, state_files};
 use crate::lock::Held;
 use flexnode_isolation::none::run::kind;
 use flexnode_isolation::none::{Hook, UNIT_KUBELET};
 use flexnode_model::MachineGoal;
+use flexnode_model::state::FailedGoal;
 use flexnode_ops::{Cancel, Observer, Operation, Outcome, Recovery, RunOutcome, Step, StepError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const WAIT: &str = "wait-ready";
 
@@ -35,6 +37,8 @@ pub struct RollbackReport {
     pub to: String,
     /// Whether anything on the host was changed.
     pub changed: bool,
+    /// How long the node was down; `None`: it was not.
+    pub down: Option<Duration>,
 }
 
 /// Which version is gone to: the one asked for, otherwise the previous one.
@@ -77,7 +81,7 @@ pub fn operation(context: &NodeContext, from: &str, to: &str) -> Operation {
     let mut whole = backend.rollback_operation(to);
     whole.from = Some(from.to_owned());
     let before = Arc::new(Mutex::new(Before::Unknown));
-    let save = save(context, to);
+    let save = save(context, from, to);
     if from != to
         && let Some(goal) = &gone_to
     {
@@ -113,17 +117,30 @@ async fn remove_stale(
     })
 }
 
-fn save(context: &NodeContext, to: &str) -> Step {
-    let (context, to) = (context.clone(), to.to_owned());
+/// Records what is applied, and in the same write that a person went back from the goal that was left.
+fn save(context: &NodeContext, from: &str, to: &str) -> Step {
+    let (context, from, to) = (context.clone(), from.to_owned(), to.to_owned());
     Step::new("save-state", "record what is applied", SHORT, move |_| {
-        let (context, to) = (context.clone(), to.clone());
+        let (context, from, to) = (context.clone(), from.clone(), to.clone());
         async move {
             let failed = |e| StepError::caused(format!("the goal of {to} cannot be read"), e);
             let goal = context.goal_of(&to).map_err(failed)?;
+            // A version without a goal was not made by this agent: there is nothing to remember.
+            let left = if from == to { None } else { context.goal_of(&from).ok() };
+            let left = left.map(|goal| FailedGoal {
+                goal: goal.fingerprint(),
+                reason: BY_PERSON.to_owned(),
+                when: context.host().clock.now(),
+            });
             let mut bad = None;
-            let saved = change_state(&context.host().fs, |state| match state.applied(&goal) {
-                Ok(next) => *state = next,
-                Err(e) => bad = Some(e),
+            let saved = change_state(&context.host().fs, |state| {
+                match state.applied(&goal) {
+                    Ok(next) => *state = next,
+                    Err(e) => bad = Some(e),
+                }
+                if let Some(left) = left {
+                    state.remember_failure(left);
+                }
             })?;
             match bad {
                 None => Ok(saved),
@@ -136,12 +153,7 @@ fn save(context: &NodeContext, to: &str) -> Step {
 fn wait(context: &NodeContext, to: &str, goal: &MachineGoal, before: &Arc<Mutex<Before>>) -> Step {
     let (context, to, goal, before) = (context.clone(), to.to_owned(), goal.clone(), before.clone());
     Step::new(WAIT, "wait until the previous version is ready", ready::DEADLINE, move |cx| {
-        let wanted = Wanted {
-            slot: to.clone(),
-            kubernetes: goal.kubernetes_version.clone(),
-            node: goal.node_name.clone(),
-            before: before.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
+        let wanted = Wanted::of(&to, &goal, &before);
         let context = context.clone();
         async move { ready::wait(&context, &wanted, &cx).await.map(|()| Outcome::Unchanged) }
     })
@@ -157,14 +169,7 @@ pub async fn run(
     let lock: Box<dyn Held> = lock(context, kind::ROLLBACK)?;
     let planned = plan(context, to)?;
     let Planned { from, to, operation, .. } = planned;
-    let report = execute(context, &operation, observer, cancel, lock).await?;
-    let is_back =
-        matches!(&report.outcome, RunOutcome::RolledBack { rollback_errors, .. } if rollback_errors.is_empty());
-    if from != to && (report.is_done() || is_back) {
-        let goal = context.goal_of(&from)?.fingerprint();
-        remember(context, &goal, BY_PERSON)
-            .map_err(|source| OperationError::Step { step: "remember-rollback".into(), source })?;
-    }
+    let (report, down) = execute(context, &operation, observer, cancel, lock).await?;
     let changed = match report.outcome {
         // Every step was attempted once more, and then all went well.
         RunOutcome::RolledBack { step, rollback_errors, .. } if rollback_errors.is_empty() && step != WAIT => true,
@@ -172,9 +177,9 @@ pub async fn run(
         RunOutcome::RolledBack { step, error, rollback_errors } if rollback_errors.is_empty() => {
             return Err(OperationError::Step { step, source: error });
         }
-        _ => outcome(report, &to)?,
+        _ => outcome(report, (&to, &from), down)?,
     };
-    Ok(RollbackReport { from, to, changed })
+    Ok(RollbackReport { from, to, changed, down })
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub async fn run_locked(
 ) -> Result<Done, ResetError> {
     let owner = if context.is_daemon { "daemon" } else { "command" };
     let engine = Engine::new(&context.host, owner, cancel)?;
-    let mode = Mode { supersede: true, forget: true };
+    let mode = Mode { supersede: true, forget: true, ..Mode::default() };
     let report = engine.run_with(&operation(context), observer, mode).await?;
     drop(lock);
     match report.outcome {

@@ -25,6 +25,8 @@ pub enum Decision {
         operation: String,
         /// Where it stands.
         step: String,
+        /// It was interrupted; otherwise it failed.
+        interrupted: bool,
     },
 }
 
@@ -37,7 +39,8 @@ pub fn decide(observed: Observed<'_>, goal: &MachineGoal) -> Decision {
     if let Some(open) = observed.open
         && open.operation != KIND
     {
-        return Decision::Unfinished { operation: open.operation.clone(), step: open.step.clone() };
+        let (operation, step, interrupted) = (open.operation.clone(), open.step.clone(), open.is_interrupted());
+        return Decision::Unfinished { operation, step, interrupted };
     }
     match observed.applied {
         None => Decision::Run,

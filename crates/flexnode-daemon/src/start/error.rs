@@ -23,6 +23,10 @@ pub enum Kind {
     NotReady,
 }
 
+/// Who finishes an operation that was interrupted.
+pub(crate) const UNFINISHED: &str =
+    "the agent's service finishes it within seconds; should it not run: systemctl start aks-flex-node-agent";
+
 /// Why `start` did not end well. Display says this layer only; what to do is in [`StartError::hint`].
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -50,6 +54,15 @@ pub enum StartError {
     /// The artifact source does not give what is needed.
     #[error("the artifact source cannot be used")]
     Source(#[source] ArtifactError),
+    /// The artifact source is not there.
+    #[error("the artifact source {} is not there", path.display())]
+    NoSource {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A Kubernetes version that was asked for is none.
+    #[error("that is no version of Kubernetes: {0}")]
+    Version(String),
     /// What was recorded of the machine cannot be read.
     #[error("what was recorded of this machine cannot be read")]
     State(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -63,12 +76,14 @@ pub enum StartError {
     #[error("another operation runs on this host")]
     Busy(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another operation did not end.
-    #[error("an earlier {operation} was interrupted at step {step} and has to be finished first")]
+    #[error("an earlier {operation} {} at step {step} and has to be finished first", if *.interrupted { "was interrupted" } else { "failed" })]
     Unfinished {
         /// Its kind.
         operation: String,
         /// Where it stands.
         step: String,
+        /// Its process was killed or the machine went down; otherwise it failed and waits for a person.
+        interrupted: bool,
     },
     /// The machine has another goal.
     #[error("this machine is a node already, with another goal; nothing was changed")]
@@ -113,7 +128,9 @@ impl StartError {
     /// What it means for the exit code.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::ConfigFile(_) | Self::Config { .. } | Self::Isolation | Self::Slot(_) => Kind::Usage,
+            Self::ConfigFile(_) | Self::Config { .. } | Self::Isolation | Self::Slot(_) | Self::Version(_) => {
+                Kind::Usage
+            }
             Self::Busy(_) => Kind::Busy,
             Self::NotReady { .. } => Kind::NotReady,
             _ => Kind::Failed,
@@ -128,10 +145,16 @@ impl StartError {
             Self::State(_) | Self::NoGoal { .. } => {
                 Some("aks-flex-node reset removes the node also without it; then start again".into())
             }
-            Self::Unfinished { operation, .. } => Some(format!("aks-flex-node {operation} finishes it")),
-            Self::Differs { .. } => {
-                Some("aks-flex-node upgrade changes the node to this configuration, and goes back if that fails".into())
+            Self::NoSource { .. } => Some("put the bundle there again, or correct bootstrap.offlineArtifacts.source".into()),
+            Self::Unfinished { operation, interrupted: false, .. } => {
+                Some(format!("aks-flex-node {operation} finishes it"))
             }
+            Self::Unfinished { .. } => Some(UNFINISHED.into()),
+            Self::Differs { .. } => Some(
+                "aks-flex-node upgrade changes the node to this configuration, and goes back if that fails; to keep what \
+                 runs, edit these lines of the configuration"
+                    .into(),
+            ),
             Self::Step { source, .. } => source.hint.clone(),
             Self::NotReady { node, .. } => Some(format!(
                 "kubectl describe node {node}; journalctl -u unbounded-kubelet -u unbounded-containerd; aks-flex-node status"

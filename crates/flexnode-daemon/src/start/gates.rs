@@ -3,8 +3,10 @@
 use flexnode_host::cri::{Cri, READ_DEADLINE};
 use flexnode_host::probe::{KUBELET_HEALTHZ, Probe};
 use flexnode_host::{Host, HostError, UnitState};
-use flexnode_isolation::none::{UNIT_CONTAINERD, UNIT_KUBELET};
-use flexnode_ops::{StepContext, StepError, failpoint};
+use flexnode_isolation::none::{Hook, UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_ops::{Outcome, StepContext, StepError, failpoint};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// containerd's CRI after its start; it first looks at all containers that it finds.
@@ -15,6 +17,8 @@ pub const KUBELET_HEALTHY: Duration = Duration::from_mins(2);
 /// Seconds instead of both, in builds with fail points only.
 pub const LIMIT_SETTING: &str = "FLEXNODE_GATE_LIMIT";
 
+/// A gate says itself that its time is over; the deadline around it comes later.
+const SPARE: Duration = Duration::from_mins(1);
 const EVERY: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_secs(2);
 /// A program that systemd had to start so often again will not come up.
@@ -57,6 +61,21 @@ impl Gate<'_> {
             },
         }
     }
+}
+
+/// The gates of the units as the backend takes them, by unit.
+pub fn hooks(host: &Host, cri: &Arc<dyn Cri>, probe: &Arc<dyn Probe>) -> BTreeMap<String, Hook> {
+    let (on, asked) = (host.clone(), cri.clone());
+    let runtime = Hook::new(RUNTIME_READY + SPARE, move |cx| {
+        let (host, cri) = (on.clone(), asked.clone());
+        async move { runtime_ready(&host, cri.as_ref(), &cx).await.map(|()| Outcome::Unchanged) }
+    });
+    let (on, asked) = (host.clone(), probe.clone());
+    let kubelet = Hook::new(KUBELET_HEALTHY + SPARE, move |cx| {
+        let (host, probe) = (on.clone(), asked.clone());
+        async move { kubelet_healthy(&host, probe.as_ref(), &cx).await.map(|()| Outcome::Unchanged) }
+    });
+    [(UNIT_CONTAINERD.to_owned(), runtime), (UNIT_KUBELET.to_owned(), kubelet)].into()
 }
 
 /// Waits until the container runtime answers and says that it is ready.

@@ -98,20 +98,39 @@ pub fn prepare(host: &Host, config_path: &Path, applied: Option<&MachineGoal>) -
                 join.source.display()
             ));
             goal.artifacts.clone_from(&applied.artifacts);
-            let keep = |mine: &mut Option<String>, theirs: &Option<String>| {
-                if mine.is_none() {
-                    mine.clone_from(theirs);
-                }
-            };
-            keep(&mut goal.containerd_version, &applied.containerd_version);
-            keep(&mut goal.runc_version, &applied.runc_version);
-            keep(&mut goal.cni_version, &applied.cni_version);
+            goal.take_unset_versions(applied);
         }
         (None, None) => {}
     }
     let fingerprint = goal.fingerprint();
     let slot = goal.slot().map_err(StartError::Slot)?;
     Ok(Prepared { config, goal, join, source, fingerprint, slot, warnings })
+}
+
+/// The goal that the configuration file alone tells. What it leaves to the source or to the recorded state is that of
+/// `applied`, so that what differs between the two is what the file says differently.
+pub fn written_goal(host: &Host, config_path: &Path, applied: &MachineGoal) -> Result<MachineGoal, StartError> {
+    let (config, mut goal, ..) = read_config(host, config_path)?;
+    goal.artifacts.clone_from(&applied.artifacts);
+    if config.node.isolation.is_none() {
+        goal.isolation = applied.isolation;
+    }
+    goal.take_unset_versions(applied);
+    Ok(goal)
+}
+
+/// `goal` as it was made once, from what the configuration's source holds now: the applied goal with another Kubernetes
+/// version, or that of an installed version that is to be mended. The source has to be there.
+///
+/// Blocks like [`prepare`].
+pub fn prepare_goal(host: &Host, config_path: &Path, goal: MachineGoal) -> Result<Prepared, StartError> {
+    let (config, _, join, _, facts) = read_config(host, config_path)?;
+    let source = open_source(host, &goal, &join, &facts.arch, true)?;
+    let Some(source) = source else { return Err(StartError::NoSource { path: join.source }) };
+    let warnings = source.resolved.notes.clone();
+    let goal = flexnode_stack::resolved_goal(goal, &source.resolved);
+    let (fingerprint, slot) = (goal.fingerprint(), goal.slot().map_err(StartError::Slot)?);
+    Ok(Prepared { config, goal, join, source: Some(source), fingerprint, slot, warnings })
 }
 
 /// Opens the source and finds what is needed. `None`: it is not there at all, which `may_be_absent` allows.

@@ -19,7 +19,7 @@ pub mod steps;
 
 pub use cluster::{Cluster, Connect, RealCluster};
 pub use error::{Kind, StartError};
-pub use goal::{Prepared, Source, host_facts, prepare};
+pub use goal::{Prepared, Source, host_facts, prepare, prepare_goal, written_goal};
 pub use steps::Parts;
 
 use crate::lock::{Held, HostLocks, Locks};
@@ -96,6 +96,24 @@ impl StartContext {
             owner: "command",
             wait: Wait::Ready,
             timeout: Duration::from_mins(5),
+        }
+    }
+}
+
+impl StartContext {
+    /// What the steps for `prepared` work with.
+    pub fn parts(&self, prepared: &Arc<Prepared>, layout: Layout) -> Parts {
+        let host = &self.host;
+        Parts {
+            host: host.clone(),
+            cri: self.cri.clone(),
+            probe: self.probe.clone(),
+            cluster: self.connect.connect(host, &self.names, prepared),
+            prepared: prepared.clone(),
+            config: self.config.clone(),
+            program: self.program.clone(),
+            recorder: Arc::new(HostRecorder::new(host, &self.config, &prepared.goal.node_name)),
+            layout,
         }
     }
 }
@@ -194,28 +212,26 @@ pub async fn plan(context: &StartContext) -> Result<Planned, StartError> {
     let layout = Layout::default();
     let applied = applied_goal(host, &layout)?;
     let (on, path, over) = (host.clone(), context.config.clone(), applied.clone());
-    let prepared = tokio::task::spawn_blocking(move || prepare(&on, &path, over.as_ref()))
-        .await
-        .map_err(|e| StartError::State(Box::new(e)))??;
+    let prepare = move || match (prepare(&on, &path, over.as_ref()), &over) {
+        // A source that has what runs, and not what the file says, is no answer to why they differ.
+        (Err(error @ StartError::Source(_)), Some(applied)) => {
+            let differences = applied.differences(&written_goal(&on, &path, applied)?);
+            Err(if differences.is_empty() { error } else { StartError::Differs { differences } })
+        }
+        (prepared, _) => prepared,
+    };
+    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|e| StartError::State(Box::new(e)))??;
     let open = Journal::new(host.fs.clone()).open().map_err(|e| StartError::State(Box::new(e)))?;
     match decide::decide(Observed { applied: applied.as_ref(), open: open.as_ref() }, &prepared.goal) {
         Decision::Run => {}
         Decision::Differs(differences) => return Err(StartError::Differs { differences }),
-        Decision::Unfinished { operation, step } => return Err(StartError::Unfinished { operation, step }),
+        Decision::Unfinished { operation, step, interrupted } => {
+            return Err(StartError::Unfinished { operation, step, interrupted });
+        }
     }
     let runs = host.systemd.unit(UNIT_KUBELET).await.map_err(StartError::Host)?.main_pid != 0;
     let prepared = Arc::new(prepared);
-    let parts = Parts {
-        host: host.clone(),
-        cri: context.cri.clone(),
-        probe: context.probe.clone(),
-        cluster: context.connect.connect(host, &context.names, &prepared),
-        prepared: prepared.clone(),
-        config: context.config.clone(),
-        program: context.program.clone(),
-        recorder: Arc::new(HostRecorder::new(host, &context.config, &prepared.goal.node_name)),
-        layout,
-    };
+    let parts = context.parts(&prepared, layout);
     Ok(Planned { operation: steps::operation(&parts, runs), prepared })
 }
 
@@ -303,4 +319,4 @@ async fn bring_labels(prepared: &Prepared, cluster: &dyn Cluster, before: &label
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -13,7 +13,7 @@ use flexnode_host::Host;
 use flexnode_host::cri::Cri;
 use flexnode_host::probe::Probe;
 use flexnode_isolation::NodeSpec;
-use flexnode_isolation::none::{Backend, Hook, Install, Layout, UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_isolation::none::{Backend, Install, Layout};
 use flexnode_ops::{Operation, Outcome, Recovery, Step, StepContext, StepError};
 use std::future::Future;
 use std::path::PathBuf;
@@ -69,18 +69,7 @@ impl Parts {
             let parts = parts.clone();
             async move { install::install(&parts, &root, &cx).await }
         });
-        let parts = self.clone();
-        let runtime = Hook::new(gates::RUNTIME_READY + SHORT, move |cx| {
-            let parts = parts.clone();
-            async move { gates::runtime_ready(&parts.host, parts.cri.as_ref(), &cx).await.map(|()| Outcome::Unchanged) }
-        });
-        backend.after_start.insert(UNIT_CONTAINERD.into(), runtime);
-        let parts = self.clone();
-        let kubelet = Hook::new(gates::KUBELET_HEALTHY + SHORT, move |cx| {
-            let parts = parts.clone();
-            async move { gates::kubelet_healthy(&parts.host, parts.probe.as_ref(), &cx).await.map(|()| Outcome::Unchanged) }
-        });
-        backend.after_start.insert(UNIT_KUBELET.into(), kubelet);
+        backend.after_start = gates::hooks(&self.host, &self.cri, &self.probe);
         backend
     }
 

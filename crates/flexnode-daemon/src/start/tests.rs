@@ -21,9 +21,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
-const CONFIG: &str = "/etc/aks-flex-node/config.json";
+pub(crate) const CONFIG: &str = "/etc/aks-flex-node/config.json";
 const PROGRAM: &str = "/root/aks-flex-node";
-const BUNDLE: &str = "/srv/bundle";
+pub(crate) const BUNDLE: &str = "/srv/bundle";
 
 /// A CA and a client certificate of it, made once: making keys takes time.
 static PKI: LazyLock<(String, String)> = LazyLock::new(|| {
@@ -41,7 +41,7 @@ static PKI: LazyLock<(String, String)> = LazyLock::new(|| {
 });
 
 #[derive(Debug)]
-struct Free;
+pub(crate) struct Free;
 
 impl Held for Free {}
 
@@ -57,7 +57,7 @@ impl Locks for Free {
 
 /// A cluster in which the Node is what the test says.
 #[derive(Debug, Default)]
-struct FakeCluster {
+pub(crate) struct FakeCluster {
     refuses: Mutex<Option<JoinProblem>>,
     tokens: Mutex<Vec<bool>>,
     node: Mutex<NodeView>,
@@ -117,13 +117,13 @@ impl Connect for Arc<FakeCluster> {
 }
 
 /// A host with a configuration, a bundle, and programs that do what theirs do.
-struct World {
-    fake: FakeHost,
+pub(crate) struct World {
+    pub(crate) fake: FakeHost,
     cluster: Arc<FakeCluster>,
-    context: StartContext,
+    pub(crate) context: StartContext,
 }
 
-fn config(labels: &serde_json::Value, max_pods: u32) -> String {
+pub(crate) fn config(labels: &serde_json::Value, max_pods: u32) -> String {
     let ca = base64::engine::general_purpose::STANDARD.encode(&PKI.0);
     json!({
         "azure": {"bootstrapToken": {"token": "abcdef.0123456789abcdef"}},
@@ -147,14 +147,14 @@ fn elf(text: &str) -> Vec<u8> {
     bytes
 }
 
-async fn world() -> World {
-    let fake = FakeHost::new();
+/// Packs the bundle of a Kubernetes version, in the place of the one that was there.
+pub(crate) async fn pack_bundle(fake: &FakeHost, kubernetes: &str) {
     let fs = &fake.fs;
-    fs.put("/proc/self/status", "Uid:\t0\t0\t0\t0\n", 0o444).put_dir("/run/systemd/system", 0o755);
-    fs.put("/etc/resolv.conf", "nameserver 10.0.0.2\n", 0o644).set_free_bytes(100 << 30);
-    fs.put(CONFIG, config(&json!({"a.example/x": "1"}), 110), 0o600).put(PROGRAM, "agent", 0o755);
-    for file in ["kubelet", "kubectl", "runc", "crictl", "ctrd/containerd", "ctrd/ctr", "ctrd/containerd-shim-runc-v2"]
-    {
+    if fs.exists(BUNDLE) {
+        fs.take(BUNDLE);
+    }
+    fs.put("/in/kubelet", elf(&format!("kubelet {kubernetes}")), 0o755);
+    for file in ["kubectl", "runc", "crictl", "ctrd/containerd", "ctrd/ctr", "ctrd/containerd-shim-runc-v2"] {
         fs.put(format!("/in/{file}"), elf(file), 0o755);
     }
     for plugin in ["bridge", "host-local", "loopback", "portmap"] {
@@ -173,7 +173,7 @@ async fn world() -> World {
         crictl: Some("/in/crictl".into()),
         images: Vec::new(),
         versions: Versions {
-            kubernetes: version("1.36.3"),
+            kubernetes: version(kubernetes),
             containerd: version("2.1.9"),
             runc: version("1.3.6"),
             cni: version("1.9.1"),
@@ -182,6 +182,15 @@ async fn world() -> World {
     };
     pack(fake.fs.as_ref(), fake.commands.as_ref(), &request).await.unwrap();
     fs.take("/in");
+}
+
+pub(crate) async fn world() -> World {
+    let fake = FakeHost::new();
+    let fs = &fake.fs;
+    fs.put("/proc/self/status", "Uid:\t0\t0\t0\t0\n", 0o444).put_dir("/run/systemd/system", 0o755);
+    fs.put("/etc/resolv.conf", "nameserver 10.0.0.2\n", 0o644).set_free_bytes(100 << 30);
+    fs.put(CONFIG, config(&json!({"a.example/x": "1"}), 110), 0o600).put(PROGRAM, "agent", 0o755);
+    pack_bundle(&fake, "1.36.3").await;
     let dump = fake.fs.clone();
     fake.commands.answer_with("containerd", &["--config"], move |command| {
         let stdout = dump.read(Path::new(&command.args[1]), 1 << 20)?.unwrap_or_default();
@@ -219,12 +228,12 @@ async fn world() -> World {
 }
 
 impl World {
-    async fn start(&self) -> Result<StartReport, StartError> {
+    pub(crate) async fn start(&self) -> Result<StartReport, StartError> {
         run(&self.context, Arc::new(Silent), Cancel::new()).await
     }
 
     /// All files but the journal, which tells of the runs themselves.
-    fn tree(&self, stamps: bool) -> Tree {
+    pub(crate) fn tree(&self, stamps: bool) -> Tree {
         let mut tree = if stamps { self.fake.fs.tree_with_stamps() } else { self.fake.fs.tree() };
         tree.0.retain(|path, _| !path.starts_with("/var/lib/aks-flex-node/journal"));
         tree
@@ -442,7 +451,7 @@ fn an_unfinished_operation_of_another_kind_comes_first() {
     let (same, other) = (goal(110), goal(50));
     for kind in ["reset", "upgrade"] {
         let open = open(kind);
-        let wanted = Decision::Unfinished { operation: kind.into(), step: "flip".into() };
+        let wanted = Decision::Unfinished { operation: kind.into(), step: "flip".into(), interrupted: true };
         for applied in [None, Some(&same), Some(&other)] {
             assert_eq!(decide::decide(Observed { applied, open: Some(&open) }, &same), wanted);
         }

@@ -1,15 +1,16 @@
 //! The installed versions: which there are, which may go, and mending one.
 
+mod repair;
+
+pub use repair::{Repaired, repair};
+
 use super::{NodeContext, OperationError, lock};
-use crate::record::HostRecorder;
-use crate::start::{Parts, prepare};
 use flexnode_host::{FileKind, Fs, FsError};
 use flexnode_isolation::none::{Level, manifest};
-use flexnode_ops::{Outcome, StepContext};
+use flexnode_ops::JournalRecord;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Slots that are kept besides the active and the previous one.
 const MORE: usize = 1;
@@ -119,54 +120,19 @@ pub fn prune(context: &NodeContext) -> Result<Vec<String>, OperationError> {
 
 /// An operation that did not end may need any of them.
 fn no_open_operation(context: &NodeContext) -> Result<(), OperationError> {
+    no_record(context, |_| true)
+}
+
+/// Refuses while there is a record that has not ended and that `counts`.
+fn no_record(context: &NodeContext, counts: fn(&JournalRecord) -> bool) -> Result<(), OperationError> {
     let journal = flexnode_ops::Journal::new(context.host().fs.clone());
-    match journal.open().map_err(|e| OperationError::State(Box::new(e)))? {
+    match journal.open().map_err(|e| OperationError::State(Box::new(e)))?.filter(counts) {
         None => Ok(()),
         Some(record) => Err(OperationError::Refused {
             text: format!("{} has not ended (step {})", record.operation, record.step),
             hint: "wait until the agent's service has finished it: aks-flex-node status".into(),
         }),
     }
-}
-
-/// Mends the slot that the configuration leads to: its files are installed again from the source, and what came out is
-/// compared with its manifest. Says whether anything was changed.
-pub async fn repair(context: &NodeContext, slot: &str) -> Result<bool, OperationError> {
-    let _lock = lock(context, "slots-repair")?;
-    no_open_operation(context)?;
-    let layout = context.layout();
-    let verify = |level| manifest::verify(context.host().fs.as_ref(), &layout, slot, level);
-    if verify(Level::Content).is_ok() {
-        return Ok(false);
-    }
-    let (host, config) = (context.host().clone(), context.start.config.clone());
-    let prepared = tokio::task::spawn_blocking(move || prepare(&host, &config, None))
-        .await
-        .map_err(|e| OperationError::State(Box::new(e)))??;
-    if prepared.slot.as_str() != slot {
-        return Err(OperationError::Refused {
-            text: format!("this configuration leads to version {}, not to {slot}", prepared.slot),
-            hint: "name the configuration that the version was made from with --config".into(),
-        });
-    }
-    let prepared = Arc::new(prepared);
-    let host = context.host();
-    let parts = Parts {
-        host: host.clone(),
-        cri: context.start.cri.clone(),
-        probe: context.start.probe.clone(),
-        cluster: context.start.connect.connect(host, &context.start.names, &prepared),
-        prepared: prepared.clone(),
-        config: context.start.config.clone(),
-        program: context.start.program.clone(),
-        recorder: Arc::new(HostRecorder::new(host, &context.start.config, &prepared.goal.node_name)),
-        layout: layout.clone(),
-    };
-    let backend = parts.backend();
-    let step = |source| OperationError::Step { step: "install".into(), source };
-    let installed = backend.install.call(StepContext::silent(), backend.root(slot)).await.map_err(step)?;
-    verify(Level::Content).map_err(|e| OperationError::Backend(e.into()))?;
-    Ok(installed != Outcome::Unchanged)
 }
 
 #[cfg(test)]
