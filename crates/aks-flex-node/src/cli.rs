@@ -221,7 +221,7 @@ pub enum SlotsCommand {
     List(SlotsArgs),
     /// Remove all but the active one, the one before it, what still runs, and one more
     Prune(SlotsArgs),
-    /// Install the files of a damaged version again from the source of its configuration
+    /// Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running
     Repair(RepairArgs),
 }
 
@@ -240,8 +240,11 @@ pub struct RepairArgs {
     #[arg(value_name = "SLOT")]
     pub slot: String,
     #[command(flatten)]
-    /// The configuration that the version was made from.
+    /// The configuration that names the artifact source.
     pub config: ConfigArg,
+    #[command(flatten)]
+    /// The form of the output.
+    pub output: OutputArg,
 }
 
 /// Arguments of `daemon`.

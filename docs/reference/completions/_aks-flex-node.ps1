@@ -124,7 +124,7 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
             [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
-            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -144,15 +144,16 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
         }
         'aks-flex-node;slots;repair' {
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'The configuration file; root''s and not readable by others')
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
-            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
-            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             break
         }
         'aks-flex-node;slots;help' {
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
             [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
-            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Print this message or the help of the given subcommand(s)')
             break
         }
@@ -290,7 +291,7 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
         'aks-flex-node;help;slots' {
             [CompletionResult]::new('list', 'list', [CompletionResultType]::ParameterValue, 'Show them with their sizes')
             [CompletionResult]::new('prune', 'prune', [CompletionResultType]::ParameterValue, 'Remove all but the active one, the one before it, what still runs, and one more')
-            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Install the files of a damaged version again from the source of its configuration')
+            [CompletionResult]::new('repair', 'repair', [CompletionResultType]::ParameterValue, 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running')
             break
         }
         'aks-flex-node;help;slots;list' {

@@ -793,7 +793,7 @@ _aks__flex__node() {
             return 0
             ;;
         aks__subcmd__flex__subcmd__node__subcmd__slots__subcmd__repair)
-            opts="-h --config --log-level --help"
+            opts="-h --config --output --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -801,6 +801,10 @@ _aks__flex__node() {
             case "${prev}" in
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0
                     ;;
                 --log-level)

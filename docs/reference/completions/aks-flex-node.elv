@@ -112,7 +112,7 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand --help 'Print help'
             cand list 'Show them with their sizes'
             cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
-            cand repair 'Install the files of a damaged version again from the source of its configuration'
+            cand repair 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'aks-flex-node;slots;list'= {
@@ -129,14 +129,15 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         }
         &'aks-flex-node;slots;repair'= {
             cand --config 'The configuration file; root''s and not readable by others'
+            cand --output 'Text for people, or JSON for programs'
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
-            cand -h 'Print help'
-            cand --help 'Print help'
+            cand -h 'Print help (see more with ''--help'')'
+            cand --help 'Print help (see more with ''--help'')'
         }
         &'aks-flex-node;slots;help'= {
             cand list 'Show them with their sizes'
             cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
-            cand repair 'Install the files of a damaged version again from the source of its configuration'
+            cand repair 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
             cand help 'Print this message or the help of the given subcommand(s)'
         }
         &'aks-flex-node;slots;help;list'= {
@@ -253,7 +254,7 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         &'aks-flex-node;help;slots'= {
             cand list 'Show them with their sizes'
             cand prune 'Remove all but the active one, the one before it, what still runs, and one more'
-            cand repair 'Install the files of a damaged version again from the source of its configuration'
+            cand repair 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
         }
         &'aks-flex-node;help;slots;list'= {
         }

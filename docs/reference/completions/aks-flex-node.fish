@@ -137,7 +137,7 @@ trace\t''"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -s h -l help -d 'Print help'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -f -a "list" -d 'Show them with their sizes'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -f -a "prune" -d 'Remove all but the active one, the one before it, what still runs, and one more'
-complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -f -a "repair" -d 'Install the files of a damaged version again from the source of its configuration'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -f -a "repair" -d 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and not __fish_seen_subcommand_from list prune repair help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from list" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
 json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
@@ -156,15 +156,17 @@ debug\t''
 trace\t''"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from prune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from repair" -l config -d 'The configuration file; root\'s and not readable by others' -r -F
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from repair" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
+json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from repair" -l log-level -d 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says' -r -f -a "error\t''
 warn\t''
 info\t''
 debug\t''
 trace\t''"
-complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from repair" -s h -l help -d 'Print help'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from repair" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show them with their sizes'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "prune" -d 'Remove all but the active one, the one before it, what still runs, and one more'
-complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "repair" -d 'Install the files of a damaged version again from the source of its configuration'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "repair" -d 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
 json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
@@ -265,4 +267,4 @@ complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and no
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and not __fish_seen_subcommand_from start status upgrade rollback restart stop start-node slots reset daemon plan bundle version completion help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and __fish_seen_subcommand_from slots" -f -a "list" -d 'Show them with their sizes'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and __fish_seen_subcommand_from slots" -f -a "prune" -d 'Remove all but the active one, the one before it, what still runs, and one more'
-complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and __fish_seen_subcommand_from slots" -f -a "repair" -d 'Install the files of a damaged version again from the source of its configuration'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand help; and __fish_seen_subcommand_from slots" -f -a "repair" -d 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'

@@ -49,21 +49,24 @@ fn text(report: &RollbackReport) -> String {
     if report.from == report.to && !report.changed {
         return format!("{} runs already; nothing had to be changed\n", report.to);
     }
-    format!("{} runs; before it was {}\n", report.to, report.from)
+    format!("{} runs; before it was {}\n{}", report.to, report.from, upgrade::was_down(report.down))
 }
 
 /// How a rollback ended, for programs: the event `rolledBack`.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Told<'a> {
     event: &'static str,
     from: &'a str,
     to: &'a str,
     changed: bool,
+    down_seconds: Option<f64>,
 }
 
 impl<'a> Told<'a> {
     fn of(report: &'a RollbackReport) -> Self {
-        Self { event: "rolledBack", from: &report.from, to: &report.to, changed: report.changed }
+        let RollbackReport { from, to, changed, down } = report;
+        Self { event: "rolledBack", from, to, changed: *changed, down_seconds: upgrade::seconds(*down) }
     }
 }
 
@@ -73,8 +76,10 @@ mod tests {
 
     #[test]
     fn the_end_is_told() {
-        let report = RollbackReport { from: "1.36.3-2b3c4d5e".into(), to: "1.36.2-1a2b3c4d".into(), changed: true };
-        assert_eq!(text(&report), "1.36.2-1a2b3c4d runs; before it was 1.36.3-2b3c4d5e\n");
+        let (from, to) = ("1.36.3-2b3c4d5e".to_owned(), "1.36.2-1a2b3c4d".to_owned());
+        let down = Some(std::time::Duration::from_millis(1400));
+        let report = RollbackReport { from, to, changed: true, down };
+        assert_eq!(text(&report), "1.36.2-1a2b3c4d runs; before it was 1.36.3-2b3c4d5e\nthe node was down for 1.4 s\n");
         let time = "2026-11-29T10:11:12.5Z".parse().unwrap();
         let line = crate::progress::json::render(&Told::of(&report), time);
         assert!(include_str!("../../../../docs/events.md").lines().any(|shown| shown == line), "{line}");

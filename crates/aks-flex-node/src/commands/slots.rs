@@ -7,7 +7,8 @@ use crate::failure::Failure;
 use crate::{Env, session};
 use flexnode_daemon::config_file;
 use flexnode_daemon::operations::NodeContext;
-use flexnode_daemon::operations::slots::{self, Slot};
+use flexnode_daemon::operations::slots::{self, Repaired, Slot};
+use flexnode_ops::StepContext;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -24,6 +25,15 @@ struct Document<'a> {
 struct Pruned<'a> {
     version: u32,
     removed: &'a [String],
+}
+
+/// The document of `slots repair --output json`, version 1.
+#[derive(Serialize)]
+struct Mended<'a> {
+    version: u32,
+    slot: &'a str,
+    files: &'a [String],
+    restart: bool,
 }
 
 /// Runs the command.
@@ -51,11 +61,17 @@ pub(crate) fn run(command: &SlotsCommand, env: &Env) -> Result<Exit, Failure> {
         SlotsCommand::Repair(args) => {
             session::need_root(env, "slots repair")?;
             let context = context(&args.config.config)?;
-            let mended = session::block_on(async {
-                slots::repair(&context, &args.slot).await.map_err(|error| upgrade::failure(&error))
+            let err = env.terminal.err.clone();
+            let cx = StepContext::new(move |note| err.line(note));
+            let done = session::block_on(async {
+                slots::repair(&context, &args.slot, cx).await.map_err(|error| upgrade::failure(&error))
             })?;
-            let what = if mended { "was mended" } else { "is as it was installed; nothing had to be changed" };
-            format!("{} {what}\n", args.slot)
+            match args.output.output {
+                Output::Text => mended(&args.slot, &done),
+                Output::Json => {
+                    json(&Mended { version: 1, slot: &args.slot, files: &done.files, restart: done.restart })?
+                }
+            }
         }
     };
     env.terminal.out.write(&text);
@@ -64,6 +80,18 @@ pub(crate) fn run(command: &SlotsCommand, env: &Env) -> Result<Exit, Failure> {
 
 fn json(document: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(document).map_err(|error| Failure::of(Exit::Failed, &error))? + "\n")
+}
+
+/// What a repair did, for a person.
+fn mended(slot: &str, done: &Repaired) -> String {
+    if done.files.is_empty() {
+        return format!("{slot} is as it was installed; nothing had to be changed\n");
+    }
+    let mut text = format!("{slot} was mended: {}\n", done.files.join(", "));
+    if done.restart {
+        text.push_str("the node runs the damaged programs until it is restarted: aks-flex-node restart\n");
+    }
+    text
 }
 
 fn table(slots: &[Slot]) -> String {
@@ -105,5 +133,13 @@ mod tests {
              1.36.3-2b3c4d5e                 300 MiB  active\n"
         );
         assert_eq!(table(&[]), "no version is installed\n");
+    }
+    #[test]
+    fn what_was_mended_is_named_and_whether_the_node_has_to_be_restarted() {
+        let done =
+            |files: &[&str], restart| Repaired { files: files.iter().map(|f| (*f).to_owned()).collect(), restart };
+        assert_eq!(mended("a", &done(&[], false)), "a is as it was installed; nothing had to be changed\n");
+        assert_eq!(mended("a", &done(&["bin/kubelet"], false)), "a was mended: bin/kubelet\n");
+        assert!(mended("a", &done(&["bin/kubelet"], true)).ends_with("aks-flex-node restart\n"));
     }
 }

@@ -11,6 +11,7 @@ use flexnode_host::Host;
 use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
 use flexnode_host::probe::LoopbackProbe;
 use flexnode_kube::Names;
+use flexnode_model::Difference;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -78,7 +79,10 @@ pub(crate) fn failure(error: &StartError) -> Failure {
     };
     let mut failure = Failure::of(exit, error).maybe_hint(error.hint());
     match error {
-        StartError::Differs { differences } => failure.layers.extend(differences.iter().map(ToString::to_string)),
+        StartError::Differs { differences } => {
+            let line = |d: &Difference| format!("{}: {} runs, the configuration says {}", d.path, d.from, d.to);
+            failure.layers.extend(differences.iter().map(line));
+        }
         StartError::Preflight(findings) => {
             for finding in findings {
                 failure.layers.push(format!("{}: {}", finding.name, finding.message));
@@ -194,6 +198,11 @@ mod tests {
         let refused = failure(&StartError::Preflight(vec![finding]));
         assert_eq!(refused.layers[1], "foreign-kubelet: kubelet.service runs");
         assert_eq!(refused.hints, ["systemctl disable --now kubelet"]);
+
+        let (path, from, to) = ("components.kubernetes".into(), "1.36.3".into(), "1.36.2".into());
+        let differs = failure(&StartError::Differs { differences: vec![Difference { path, from, to }] });
+        assert_eq!(differs.layers[1], "components.kubernetes: 1.36.3 runs, the configuration says 1.36.2");
+        assert!(differs.hints[0].contains("upgrade") && differs.hints[0].contains("edit"), "{:?}", differs.hints);
 
         assert_eq!(failure(&StartError::Isolation).exit, Exit::Usage);
         assert_eq!(failure(&StartError::Busy("PID 1".into())).exit, Exit::Busy);

@@ -10,6 +10,7 @@ use flexnode_daemon::operations::{NodeContext, OperationError, OperationKind};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Runs the command.
 pub(crate) fn run(args: &UpgradeArgs, env: &mut Env) -> Result<Exit, Failure> {
@@ -76,6 +77,7 @@ fn text(report: &UpgradeReport) -> String {
         (from, to) if from == to => format!("{to} runs\n"),
         (from, to) => format!("{to} runs; before it was {from}\n"),
     };
+    text.push_str(&was_down(report.down));
     if !report.edits.is_empty() {
         text.push_str("the configuration says something else than what runs now; to edit in it:\n");
         for edit in &report.edits {
@@ -83,6 +85,16 @@ fn text(report: &UpgradeReport) -> String {
         }
     }
     text
+}
+
+/// How long the node was down, where it was.
+pub(super) fn was_down(down: Option<Duration>) -> String {
+    down.map(|down| format!("the node was down for {:.1} s\n", down.as_secs_f64())).unwrap_or_default()
+}
+
+/// Seconds to the millisecond, for programs.
+pub(super) fn seconds(down: Option<Duration>) -> Option<f64> {
+    down.map(|down| (down.as_secs_f64() * 1000.0).round() / 1000.0)
 }
 
 /// How an upgrade ended, for programs: the event `upgraded`.
@@ -94,32 +106,41 @@ struct Told<'a> {
     to: &'a str,
     changed: bool,
     warnings: &'a [String],
-    edits: &'a [String],
+    edits: Vec<String>,
+    down_seconds: Option<f64>,
 }
 
 impl<'a> Told<'a> {
     fn of(report: &'a UpgradeReport) -> Self {
-        let UpgradeReport { from, to, changed, warnings, edits } = report;
-        Self { event: "upgraded", from, to, changed: *changed, warnings, edits }
+        let UpgradeReport { from, to, changed, warnings, edits, down } = report;
+        let edits = edits.iter().map(ToString::to_string).collect();
+        Self { event: "upgraded", from, to, changed: *changed, warnings, edits, down_seconds: seconds(*down) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flexnode_model::Difference;
     use flexnode_ops::StepError;
 
     fn report(from: &str, changed: bool) -> UpgradeReport {
         let (to, warnings, edits) = ("1.36.3-2b3c4d5e".into(), Vec::new(), Vec::new());
-        UpgradeReport { from: from.into(), to, changed, warnings, edits }
+        let down = changed.then_some(Duration::from_millis(1400));
+        UpgradeReport { from: from.into(), to, changed, warnings, edits, down }
     }
 
     #[test]
     fn the_end_is_told_with_what_to_edit() {
-        assert_eq!(text(&report("1.36.2-1a2b3c4d", true)), "1.36.3-2b3c4d5e runs; before it was 1.36.2-1a2b3c4d\n");
+        assert_eq!(
+            text(&report("1.36.2-1a2b3c4d", true)),
+            "1.36.3-2b3c4d5e runs; before it was 1.36.2-1a2b3c4d\nthe node was down for 1.4 s\n"
+        );
         let same = report("1.36.3-2b3c4d5e", false);
         assert_eq!(text(&same), "1.36.3-2b3c4d5e runs already; nothing had to be changed\n");
-        let edits = vec!["components.kubernetes: 1.36.2 -> 1.36.3".to_owned()];
+        let edit =
+            |path: &str, from: &str, to: &str| Difference { path: path.into(), from: from.into(), to: to.into() };
+        let edits = vec![edit("components.kubernetes", "1.36.2", "1.36.3")];
         let told = text(&UpgradeReport { edits, ..report("1.36.2-1a2b3c4d", true) });
         assert!(told.ends_with("to edit in it:\n  components.kubernetes: 1.36.2 -> 1.36.3\n"), "{told}");
     }
@@ -134,9 +155,13 @@ mod tests {
     #[test]
     fn every_kind_of_error_has_its_exit_code() {
         let source = || StepError::new("kubelet ended").hint("look there");
-        let back = OperationError::RolledBack { step: "start-kubelet".into(), to: "a".into(), source: source() };
+        let (step, to, down) = ("start-kubelet".into(), "a".into(), Some(Duration::from_millis(3100)));
+        let back =
+            OperationError::RolledBack { step, to, down, evidence: "/kept/b.txt".into(), source: Box::new(source()) };
         let failed = failure(&back);
-        assert_eq!((failed.exit, failed.hints[0].as_str(), failed.layers.len()), (Exit::RolledBack, "look there", 2));
+        let said = "step start-kubelet failed, and the node went back to a, which runs; it was down for 3.1 s";
+        assert_eq!((failed.exit, failed.layers[0].as_str(), failed.layers.len()), (Exit::RolledBack, said, 2));
+        assert_eq!(failed.hints, ["what was seen of it is in /kept/b.txt; look there"]);
         let step = OperationError::Step { step: "install".into(), source: source() };
         assert_eq!(failure(&step).exit, Exit::Failed);
         let unconfirmed = failure(&OperationError::Unconfirmed("Go on?".into()));
