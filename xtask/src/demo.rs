@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the main job, for real, from a fresh host to a Ready node and back.
+//! `cargo xtask demo`: the main job, for real, from a fresh host to a Ready node, through an upgrade and one that fails, and
+//! back.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flexnode_lab::host::{Options, Share};
@@ -22,8 +23,17 @@ pub struct Args {
 }
 
 const AGENT: &str = "/root/aks-flex-node";
-const BUNDLE: &str = "/srv/bundle";
+const CONFIG: &str = "/etc/aks-flex-node/config.json";
 const HOST: &str = "demo";
+/// The version that is started with, the one that is upgraded to, and one that does not come up: Kubernetes, the suite of
+/// containerd and runc, and where the host sees the bundle.
+const OLD: (&str, Suite, &str) = (kubernetes::OLD, Suite::Trixie, "/srv/old");
+const NEW: (&str, Suite, &str) = (kubernetes::NEW, Suite::Forky, "/srv/new");
+const BAD: (&str, Suite, &str) = ("1.36.9", Suite::Forky, "/srv/bad");
+const LIMIT: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_millis(100);
+/// Exit code of an upgrade that went back.
+const ROLLED_BACK: i32 = 7;
 
 /// The seconds of each step, printed when they are known and as a table at the end.
 struct Timeline {
@@ -40,6 +50,11 @@ impl Timeline {
         println!("    {:.1} s", took.as_secs_f32());
         self.rows.push((what.to_owned(), took));
         Ok(value)
+    }
+
+    /// A time within the step before.
+    fn part(&mut self, what: &str, took: Duration) {
+        self.rows.push((format!("    {what}"), took));
     }
 
     fn print(&self) {
@@ -69,20 +84,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
     timeline.step("set up this machine for the lab", prerequisites::ensure)?;
     let agent = timeline.step("build the agent", || agent_binary(&[]))?;
-    timeline.step("make Kubernetes, containerd, runc and the CNI plugins", || {
-        artifacts::artifacts(kubernetes::NEW, Suite::Forky).map(|_| ())
+    timeline.step("make Kubernetes, containerd, runc and the CNI plugins, two versions of each", || {
+        artifacts::artifacts(OLD.0, OLD.1)?;
+        artifacts::artifacts(NEW.0, NEW.1).map(|_| ())
     })?;
-    let bundle = timeline.step("pack the offline bundle", || node::bundle(&agent, kubernetes::NEW, Suite::Forky))?;
+    let bundles = timeline.step("pack the offline bundles: two versions, and one that cannot come up", || {
+        let old = node::bundle(&agent, OLD.0, OLD.1)?;
+        let new = node::bundle(&agent, NEW.0, NEW.1)?;
+        let bad = node::broken_bundle(&agent, BAD.0, NEW.0, BAD.1)?;
+        Ok([(old, OLD.2), (new, NEW.2), (bad, BAD.2)])
+    })?;
     let lab = Lab::new()?;
     let control_plane =
         timeline.step("bring up the control plane", || ControlPlane::new(&lab, &control_plane::Options::default()))?;
     let host = timeline.step("boot a systemd host", || {
-        let shares = vec![Share { from: bundle, to: PathBuf::from(BUNDLE) }];
+        let shares = bundles.map(|(from, to)| Share { from, to: PathBuf::from(to) }).to_vec();
         let host = Host::with(&lab, HOST, Options { shares })?;
         host.copy_in(&agent, AGENT, 0o755)?;
         host.put("/etc/cni/net.d/10-lab.conflist", host.network_plugin_config(), 0o644)?;
-        let config = node::config(&control_plane, &host, kubernetes::NEW, Suite::Forky, BUNDLE)?;
-        host.put("/etc/aks-flex-node/config.json", serde_json::to_vec_pretty(&config)?, 0o600)?;
+        configure(&control_plane, &host, OLD)?;
         Ok(host)
     })?;
     if args.keep {
@@ -90,7 +110,11 @@ fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
     }
     let before = look(&host)?;
     timeline.step("aks-flex-node start: from a plain host to a Ready node", || agent_in(&host, &["start"], 0))?;
-    timeline.step("run a pod that answers over its pod IP", || pod(&lab, &control_plane))?;
+    timeline.step("run a pod that answers over its pod IP", || {
+        pod(&control_plane)?;
+        answers(&lab, &control_plane)
+    })?;
+    upgrades(timeline, &lab, &control_plane, &host)?;
     timeline.step("aks-flex-node status", || agent_in(&host, &["status"], 0))?;
     if args.keep {
         println!("\nThe node is kept. Look into it:\n  cargo xtask lab kubectl get nodes,pods -A -o wide");
@@ -103,41 +127,74 @@ fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
     timeline.step("the host is as it was", || same(&before, &look(&host)?))
 }
 
+/// Forth under a running pod, then to a version that does not come up, which comes back by itself.
+fn upgrades(timeline: &mut Timeline, lab: &Lab, control_plane: &ControlPlane, host: &Host) -> Result<()> {
+    configure(control_plane, host, NEW)?;
+    let what = format!("aks-flex-node upgrade: from Kubernetes {} to {}, containerd 1.7 to 2.1", OLD.0, NEW.0);
+    let output = timeline.step(&what, || agent_in(host, &["upgrade"], 0))?;
+    timeline.part("the node was down", down(&output)?);
+    timeline.step("the pod answers again", || answers(lab, control_plane))?;
+
+    configure(control_plane, host, BAD)?;
+    let what = "aks-flex-node upgrade: to a kubelet that does not start; it comes back by itself";
+    let output = timeline.step(what, || agent_in(host, &["upgrade"], ROLLED_BACK))?;
+    timeline.part("the node was down", down(&output)?);
+    timeline.step("the pod answers again, on the version from before", || {
+        answers(lab, control_plane)?;
+        let version = control_plane.get(&["node", HOST])?["status"]["nodeInfo"]["kubeletVersion"].clone();
+        ensure!(version == format!("v{}", NEW.0), "kubelet is of version {version}");
+        Ok(())
+    })?;
+    // What was not good is not what the machine is meant to be.
+    configure(control_plane, host, NEW)?;
+    timeline.step("aks-flex-node slots list", || agent_in(host, &["slots", "list"], 0)).map(|_| ())
+}
+
+fn configure(control_plane: &ControlPlane, host: &Host, (version, suite, at): (&str, Suite, &str)) -> Result<()> {
+    let config = node::config(control_plane, host, version, suite, at)?;
+    host.put(CONFIG, serde_json::to_vec_pretty(&config)?, 0o600)
+}
+
+/// How long the node was down, as the agent says it.
+fn down(output: &Output) -> Result<Duration> {
+    let said = format!("{}{}", output.stdout, output.stderr);
+    let seconds = said.split("was down for ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let seconds = seconds.and_then(|text| text.parse().ok()).context("the agent does not say how long it was down")?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 /// Runs the agent in the host and shows what it says while it runs.
-fn agent_in(host: &Host, words: &[&str], code: i32) -> Result<()> {
+fn agent_in(host: &Host, words: &[&str], code: i32) -> Result<Output> {
     println!("    # aks-flex-node {}", words.join(" "));
     let mut out = std::io::stdout();
-    let output: Output = host.exec_streaming(&[&[AGENT], words].concat(), |_, bytes| {
+    let output = host.exec_streaming(&[&[AGENT], words].concat(), |_, bytes| {
         // A closed terminal is no reason to leave the lab behind.
         let _ = out.write_all(bytes).and_then(|()| out.flush());
     })?;
     ensure!(output.code == code, "aks-flex-node {} ended with code {}", words.join(" "), output.code);
-    Ok(())
+    Ok(output)
 }
 
-fn pod(lab: &Lab, control_plane: &ControlPlane) -> Result<()> {
-    let limit = Duration::from_secs(120);
-    poll(limit, Duration::from_millis(100), "the default service account", || {
-        Ok(control_plane.get(&["serviceaccount", "default"]).ok())
-    })?;
+fn pod(control_plane: &ControlPlane) -> Result<()> {
+    poll(LIMIT, SOON, "the default service account", || Ok(control_plane.get(&["serviceaccount", "default"]).ok()))?;
     control_plane.apply(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"nodeName": HOST, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
             "containers": [{"name": "web", "image": image::WEB, "imagePullPolicy": "Never"}]},
-    }))?;
-    let address = poll(limit, Duration::from_millis(100), "the pod's address", || {
+    }))
+}
+
+/// Waits until the pod answers at its address, which is another one after its sandbox was ended.
+fn answers(lab: &Lab, control_plane: &ControlPlane) -> Result<()> {
+    let (address, answer) = poll(LIMIT, SOON, "the pod's answer", || {
         let pod = control_plane.get(&["pod", "web"])?;
         let running = pod["status"]["phase"] == "Running";
-        Ok(pod["status"]["podIP"].as_str().filter(|_| running).map(str::to_owned))
+        let Some(address) = pod["status"]["podIP"].as_str().filter(|_| running) else { return Ok(None) };
+        Ok(ask(lab, address).ok().map(|answer| (address.to_owned(), answer)))
     })?;
-    let answer = poll(limit, Duration::from_millis(100), "the pod's answer", || ask(lab, &address).map(Some))?;
     ensure!(answer.ends_with(image::WEB_ANSWER), "the pod answered {answer:?}");
-    println!(
-        "    {}",
-        run::must(control_plane.kubectl_command().args(["get", "nodes,pods", "-o", "wide"]), limit)?
-            .trim_end()
-            .replace('\n', "\n    ")
-    );
+    let table = run::must(control_plane.kubectl_command().args(["get", "nodes,pods", "-o", "wide"]), LIMIT)?;
+    println!("    {}", table.trim_end().replace('\n', "\n    "));
     println!("    http://{address}/ answers {:?}", image::WEB_ANSWER.trim_end());
     Ok(())
 }
@@ -146,7 +203,8 @@ fn ask(lab: &Lab, address: &str) -> Result<String> {
     use std::io::Read as _;
     let target = format!("{address}:80");
     let answer = lab.in_network(move || -> std::io::Result<String> {
-        let mut stream = std::net::TcpStream::connect(target)?;
+        let address = target.parse().map_err(std::io::Error::other)?;
+        let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();

@@ -1,6 +1,6 @@
 //! What the agent's program needs to make a lab host a node: the bundle and a configuration.
 
-use crate::artifacts::artifacts;
+use crate::artifacts::{Artifacts, artifacts};
 use crate::packages::Suite;
 use crate::run::{Input, run};
 use crate::{ControlPlane, Host, cache, image};
@@ -15,8 +15,20 @@ use std::time::Duration;
 ///
 /// It is packed at each call, so that it is always what this program packs; what is there already is not written again.
 pub fn bundle(agent: &Path, kubernetes_version: &str, suite: Suite) -> Result<PathBuf> {
-    let parts = artifacts(kubernetes_version, suite)?;
-    let dir = cache::dir()?.join("bundles").join(format!("{kubernetes_version}-{}", suite.name()));
+    let name = format!("{kubernetes_version}-{}", suite.name());
+    pack(agent, &name, &artifacts(kubernetes_version, suite)?, None)
+}
+
+/// As [`bundle`], of a version that does not work: it calls itself `called`, has the programs of `kubernetes_version`, and
+/// in the place of kubelet a program that ends at once with exit code 1.
+pub fn broken_bundle(agent: &Path, called: &str, kubernetes_version: &str, suite: Suite) -> Result<PathBuf> {
+    let mut parts = artifacts(kubernetes_version, suite)?;
+    parts.kubelet = PathBuf::from("/bin/false");
+    pack(agent, &format!("{called}-{}-broken", suite.name()), &parts, Some(called))
+}
+
+fn pack(agent: &Path, name: &str, parts: &Artifacts, called: Option<&str>) -> Result<PathBuf> {
+    let dir = cache::dir()?.join("bundles").join(name);
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut command = Command::new(agent);
     command.arg("bundle").arg(&dir);
@@ -29,6 +41,9 @@ pub fn bundle(agent: &Path, kubernetes_version: &str, suite: Suite) -> Result<Pa
         ("--crictl", &parts.crictl),
     ] {
         command.arg(flag).arg(file);
+    }
+    if let Some(version) = called {
+        command.args(["--kubernetes-version", version]);
     }
     // A program for another libc than this machine's cannot tell its version here.
     command.args(["--runc-version", &parts.runc_version]);
