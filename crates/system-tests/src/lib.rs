@@ -4,7 +4,10 @@
 //! This library is what they share: [`Cluster`], a control plane with hosts, and [`Node`], a host that the agent works on.
 #![allow(clippy::unwrap_used, reason = "a fixture that cannot be made is a failed test")]
 
+pub mod checker;
+pub mod crash;
 pub mod pods;
+pub mod points;
 
 use flexnode_lab::host::{Options, Share};
 use flexnode_lab::packages::Suite;
@@ -57,6 +60,20 @@ pub fn bundle(version: Version) -> PathBuf {
     packed.entry(name).or_insert_with(pack).clone()
 }
 
+/// A bundle like that of [`NEW`] in which the given programs are others: what is given is added by the agent's own command
+/// to a copy. It goes with `folder`.
+pub fn changed_bundle(folder: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let dir = folder.join(name);
+    let run = |program: &Path, words: &[&str]| {
+        let output = std::process::Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (from, to) = (bundle(NEW), dir.to_string_lossy().into_owned());
+    run(Path::new("cp"), &["-al", &from.to_string_lossy(), &to]);
+    run(&agent(false), &[&["bundle", &to], arguments].concat());
+    dir
+}
+
 /// A lab with a control plane.
 #[derive(Debug)]
 pub struct Cluster {
@@ -88,7 +105,12 @@ impl Cluster {
     /// A host that sees these bundles, with a program that has fail points or none.
     pub fn node_with(&self, name: &str, bundles: &[(Version, &str)], fail_points: bool) -> Node<'_> {
         let shares = bundles.iter().map(|(version, at)| Share { from: bundle(*version), to: PathBuf::from(at) });
-        let host = Host::with(&self.lab, name, Options { shares: shares.collect() }).unwrap();
+        self.node_of(name, shares.collect(), fail_points)
+    }
+
+    /// A host that sees these directories, as [`Cluster::node_with`].
+    pub fn node_of(&self, name: &str, shares: Vec<Share>, fail_points: bool) -> Node<'_> {
+        let host = Host::with(&self.lab, name, Options { shares }).unwrap();
         host.copy_in(&agent(fail_points), AGENT, 0o755).unwrap();
         host.put("/etc/cni/net.d/10-lab.conflist", host.network_plugin_config(), 0o644).unwrap();
         let node = Node { host, cluster: self };
@@ -154,6 +176,22 @@ impl Node<'_> {
         output
     }
 
+    /// Runs the agent with variables of the environment.
+    pub fn agent_with(&self, variables: &[&str], words: &[&str]) -> Output {
+        self.host.exec(&[&["env"], variables, &[AGENT], words].concat()).unwrap()
+    }
+
+    /// The name of the active slot.
+    pub fn active_slot(&self) -> String {
+        let link = self.host.sh("readlink /opt/unbounded/node/current").unwrap().success().unwrap().stdout;
+        link.trim().to_owned()
+    }
+
+    /// The Kubernetes version of the active slot.
+    pub fn active(&self) -> String {
+        self.active_slot().split('-').next().unwrap_or_default().to_owned()
+    }
+
     /// The Node object; `None` when there is none.
     pub fn object(&self) -> Option<Value> {
         self.cluster.control_plane.get(&["node", self.host.name()]).ok()
@@ -196,4 +234,16 @@ pub fn all() -> bool {
 /// Whether a file of the outer machine contains a text.
 pub fn contains(path: &Path, text: &str) -> bool {
     std::fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|w| w == text.as_bytes()))
+}
+
+/// Says something that is to be seen although the test succeeds, and in the last lines of `cargo xtask test`.
+pub fn report(line: &str) {
+    use std::io::Write as _;
+    // Past the capture of the test harness, which shows only what failed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    if let Some(path) = std::env::var_os("FLEXNODE_REPORT")
+        && let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path)
+    {
+        let _ = writeln!(file, "{line}");
+    }
 }

@@ -1,9 +1,13 @@
 //! Pods for tests.
 
 use crate::{Cluster, Node, SOON};
+use anyhow::{Result, anyhow};
 use flexnode_lab::{image, poll};
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// How long a pod may take to be Ready.
+const POD_READY: Duration = Duration::from_secs(120);
 
 /// A pod of the web image on a node.
 pub fn web(name: &str, node: &str) -> Value {
@@ -32,28 +36,31 @@ impl Cluster {
             self.control_plane.apply(&web(name, node.host.name())).unwrap();
         }
         for name in &names {
-            self.wait_pod(name);
+            node.wait_pod(name);
         }
         names
     }
 
-    /// Waits until a pod is Ready; its address.
-    #[track_caller]
-    pub fn wait_pod(&self, name: &str) -> String {
-        self.wait_pod_within(name, Duration::from_secs(120))
-    }
-
-    /// As [`Cluster::wait_pod`], on a node that is slower than others.
-    #[track_caller]
-    pub fn wait_pod_within(&self, name: &str, limit: Duration) -> String {
+    /// Waits until a pod is Ready; its address. The error tells how the pod is and what happened to it.
+    pub fn wait_pod(&self, name: &str, limit: Duration) -> Result<String> {
         let what = format!("pod {name} to be Ready");
-        poll(limit, SOON, &what, || {
+        let found = poll(limit, SOON, &what, || {
             let pod = self.control_plane.get(&["pod", name])?;
             let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             let ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
             Ok(pod["status"]["podIP"].as_str().filter(|_| ready).map(str::to_owned))
-        })
-        .unwrap()
+        });
+        found.map_err(|error| anyhow!("{error:#}\n{}", self.evidence_of_pod(name)))
+    }
+
+    /// The pod's status and the events about it, for the message of a failed test.
+    fn evidence_of_pod(&self, name: &str) -> String {
+        let status = self.control_plane.get(&["pod", name]).map(|pod| format!("{:#}", pod["status"]));
+        let about = format!("--field-selector=involvedObject.name={name}");
+        let events = self.control_plane.kubectl(&["get", "events", &about, "--sort-by=.lastTimestamp"]);
+        let events = events.map(|told| told.stdout + &told.stderr);
+        let text = |told: Result<String>| told.unwrap_or_else(|e| format!("{e:#}"));
+        format!("the pod's status:\n{}\nits events:\n{}", text(status), text(events))
     }
 
     /// What a pod answers over HTTP on its address, asked from the control plane's network.
@@ -69,5 +76,26 @@ impl Cluster {
             Ok(answer)
         });
         answer.unwrap().unwrap()
+    }
+}
+
+impl Node<'_> {
+    /// Waits until a pod of this node is Ready; its address.
+    #[track_caller]
+    pub fn wait_pod(&self, name: &str) -> String {
+        match self.cluster.wait_pod(name, POD_READY) {
+            Ok(address) => address,
+            Err(error) => panic!("{error:#}\n{}\n{}", self.evidence_of_runtime(), self.evidence()),
+        }
+    }
+
+    /// What the runtime knows of its pods, and what it and kubelet said last.
+    fn evidence_of_runtime(&self) -> String {
+        let script = "PATH=/opt/unbounded/node/current/bin:$PATH; e=unix:///run/containerd/containerd.sock
+            echo '== sandboxes'; crictl -r $e pods; echo '== containers'; crictl -r $e ps -a; echo '== images'; crictl -r $e images
+            echo '== frozen groups'; grep -rl FROZEN --include=freezer.state /sys/fs/cgroup 2>/dev/null
+            echo '== disk'; df -h / | tail -1
+            for u in kubelet containerd; do echo \"== $u\"; journalctl --no-pager -n 150 -o short-precise -u unbounded-$u; done";
+        self.host.sh(script).map_or_else(|e| format!("{e:#}"), |o| o.stdout + &o.stderr)
     }
 }

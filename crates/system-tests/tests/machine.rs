@@ -160,7 +160,7 @@ fn settings_and_swap_hold_over_a_reboot_and_come_back_at_reset() {
     // One hierarchy of version 2, and systemd makes the groups of pods.
     assert_eq!(guest.sh("stat -fc %T /sys/fs/cgroup").trim(), "cgroup2fs");
     cluster.control_plane.apply(&pods::web("settings-web", "settings")).unwrap();
-    let address = cluster.wait_pod_within("settings-web", READY);
+    let address = cluster.wait_pod("settings-web", READY).unwrap();
     assert!(cluster.ask_pod(&address).ends_with(flexnode_lab::image::WEB_ANSWER));
     assert_eq!(guest.sh("systemctl is-active kubepods.slice").trim(), "active");
     let scopes = guest.sh("systemctl list-units --plain --no-legend --type=scope");
@@ -190,7 +190,7 @@ fn a_node_under_a_read_only_usr_comes_back_after_a_power_cut_and_goes_at_reset()
     guest.start();
     guest.wait_ready();
     cluster.control_plane.apply(&pods::web("sealed-web", "sealed")).unwrap();
-    cluster.wait_pod_within("sealed-web", READY);
+    cluster.wait_pod("sealed-web", READY).unwrap();
     // Nothing is asked to write anything out: what start reported as done has to be on the disk.
     guest.machine.power_cut().unwrap();
     guest.machine.power_on().unwrap();

@@ -57,7 +57,7 @@ fn start_makes_a_ready_node_and_reset_leaves_no_trace() {
     let output = node.start();
     assert!(node.is_ready(), "start ends when the Node is Ready: {}", output.stdout);
     let pods = cluster.run_pods(&node, 1);
-    let address = cluster.wait_pod(&pods[0]);
+    let address = node.wait_pod(&pods[0]);
     assert!(cluster.ask_pod(&address).ends_with(image::WEB_ANSWER));
     let status = node.agent(&["status"]);
     assert_eq!(status.code, 0, "{}{}", status.stdout, status.stderr);

@@ -15,12 +15,6 @@ fn node<'a>(cluster: &'a Cluster, name: &str, fail_points: bool) -> Node<'a> {
     node
 }
 
-/// The Kubernetes version of the active slot.
-fn active(node: &Node<'_>) -> String {
-    let link = node.host.sh("readlink /opt/unbounded/node/current").unwrap().success().unwrap().stdout;
-    link.split('-').next().unwrap_or_default().to_owned()
-}
-
 /// What kubelet and the runtime say that they are.
 fn reported(node: &Node<'_>) -> (String, String) {
     let object = node.object().unwrap();
@@ -35,18 +29,18 @@ fn an_upgrade_under_running_pods_and_the_way_back() {
     let cluster = Cluster::new();
     let node = node(&cluster, "upgraded", false);
     let pods = cluster.run_pods(&node, 1);
-    assert_eq!(active(&node), OLD.kubernetes);
+    assert_eq!(node.active(), OLD.kubernetes);
     let (_, old_runtime) = reported(&node);
 
     node.configure(&node.config_of(NEW, NEW_BUNDLE));
     let output = node.agent(&["upgrade"]);
     assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
-    assert_eq!(active(&node), NEW.kubernetes);
+    assert_eq!(node.active(), NEW.kubernetes);
     assert!(node.is_ready(), "upgrade ends when the Node is Ready again");
     let (kubelet, new_runtime) = reported(&node);
     assert_eq!(kubelet, format!("v{}", NEW.kubernetes));
     assert_ne!(new_runtime, old_runtime);
-    let address = cluster.wait_pod(&pods[0]);
+    let address = node.wait_pod(&pods[0]);
     assert!(cluster.ask_pod(&address).ends_with(image::WEB_ANSWER), "the pod came back");
 
     let before = node.main_pids();
@@ -58,10 +52,10 @@ fn an_upgrade_under_running_pods_and_the_way_back() {
     assert_eq!(node.agent(&["rollback"]).code, 5, "without a terminal it has to be confirmed");
     let output = node.agent(&["rollback", "--yes"]);
     assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
-    assert_eq!(active(&node), OLD.kubernetes);
+    assert_eq!(node.active(), OLD.kubernetes);
     assert_eq!(reported(&node), (format!("v{}", OLD.kubernetes), old_runtime));
     assert!(node.is_ready());
-    cluster.wait_pod(&pods[0]);
+    node.wait_pod(&pods[0]);
     assert_eq!(node.agent(&["upgrade"]).code, 5, "a person went back from this goal");
 }
 
@@ -73,7 +67,7 @@ fn a_new_version_that_does_not_come_up_is_taken_back_and_not_tried_again() {
     node.configure(&node.config_of(NEW, NEW_BUNDLE));
     let output = node.agent_env("FLEXNODE_FAILPOINT=upgrade/start-kubelet/after=error", &["upgrade"]);
     assert_eq!(output.code, 7, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
-    assert_eq!(active(&node), OLD.kubernetes);
+    assert_eq!(node.active(), OLD.kubernetes);
     node.wait_ready();
     let evidence = node.host.sh("stat -c %a /var/lib/aks-flex-node/artifacts/evidence/*").unwrap();
     assert_eq!(evidence.stdout, "600\n");
@@ -82,7 +76,7 @@ fn a_new_version_that_does_not_come_up_is_taken_back_and_not_tried_again() {
     assert!(refused.stderr.contains("--retry"), "{}", refused.stderr);
     let output = node.agent(&["upgrade", "--retry"]);
     assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
-    assert_eq!(active(&node), NEW.kubernetes);
+    assert_eq!(node.active(), NEW.kubernetes);
 }
 
 #[test]
