@@ -59,6 +59,24 @@ pub fn artifacts(kubernetes_version: &str, suite: Suite) -> Result<Artifacts> {
     })
 }
 
+impl Artifacts {
+    /// Puts the programs of a node into a directory, under their own names: kubelet, containerd, its shim, ctr, runc.
+    pub fn unpack_programs(&self, into: &Path) -> Result<()> {
+        for (file, name) in [(&self.kubelet, "kubelet"), (&self.runc, "runc")] {
+            fs::copy(file, into.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        }
+        let packed = File::open(&self.containerd_tgz)?;
+        for entry in tar::Archive::new(flate2::read::GzDecoder::new(packed)).entries()? {
+            let mut entry = entry?;
+            let name = entry.path()?.file_name().map(std::borrow::ToOwned::to_owned);
+            if let Some(name) = name.filter(|_| entry.header().entry_type().is_file()) {
+                entry.unpack(into.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The directory with `pause.tar` and `web.tar`.
 pub fn images() -> Result<PathBuf> {
     let busybox = base::busybox()?;

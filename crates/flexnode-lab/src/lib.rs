@@ -34,7 +34,7 @@ mod record;
 pub mod run;
 pub mod snapshot;
 
-pub use agent::agent_binary;
+pub use agent::{agent_binary, test_programs};
 pub use artifacts::{Artifacts, artifacts};
 pub use control_plane::ControlPlane;
 pub use exec::Spawned;
