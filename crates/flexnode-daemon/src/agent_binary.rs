@@ -159,6 +159,8 @@ mod tests {
     }
 
     /// C040: a program that runs is never written to; the new one is renamed over its name.
+    /// C034 and C041: a move between file systems, and a program that is replaced while it runs: it is staged beside
+    /// its place.
     #[tokio::test]
     async fn it_is_staged_beside_run_once_and_renamed() {
         let fake = host();

@@ -275,6 +275,7 @@ mod tests {
         child
     }
 
+    /// C095: a file that is gone is taken for an owner that has ended.
     #[tokio::test]
     async fn a_killed_holder_holds_no_more() {
         let (_dir, path) = place();

@@ -224,6 +224,7 @@ mod tests {
 
     const CPU_FILE: &str = "/var/lib/kubelet/cpu_manager_state";
 
+    /// C116: kubelet refuses the file of another CPU policy.
     #[test]
     fn only_what_kubelet_would_refuse_is_stale() {
         let with = |config: Value| {

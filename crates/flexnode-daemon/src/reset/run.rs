@@ -178,6 +178,7 @@ mod tests {
         assert!(!fake.systemd.state(SERVICE_UNIT_NAME).is_active());
     }
 
+    /// C080: a start that goes on is cancelled by another one.
     #[tokio::test]
     async fn another_command_is_not_disturbed() {
         let (fake, pid) = with_agent().await;

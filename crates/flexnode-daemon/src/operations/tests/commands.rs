@@ -30,11 +30,19 @@ async fn a_person_goes_back_and_the_goal_that_was_left_is_remembered() {
     assert!(differences.iter().all(|line| of_journal(&line)), "{differences:?}");
 }
 
+/// C091: a stop takes data away.
 #[tokio::test]
 async fn a_stop_is_recorded_and_a_start_takes_it_back() {
     let world = world().await;
     let run = |which| lifecycle::run(&world.context, which, Arc::new(Silent), Cancel::new());
+    let before = world.fake.fs.tree();
     assert!(run(Lifecycle::Stop).await.unwrap());
+    let changed = before.difference(&world.fake.fs.tree());
+    let kept = ["/etc/aks-flex-node/", "/var/lib/aks-flex-node", "/etc/systemd/system/multi-user.target.wants"];
+    assert!(
+        changed.iter().all(|line| kept.iter().any(|path| line.contains(path))),
+        "a stop deletes nothing: {changed:?}"
+    );
     assert!(world.extension().stopped_by_person);
     for unit in [UNIT_CONTAINERD, UNIT_KUBELET] {
         let state = world.fake.systemd.state(unit);

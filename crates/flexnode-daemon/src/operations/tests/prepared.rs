@@ -118,6 +118,7 @@ async fn another_file_is_gone_to_and_the_configuration_stays() {
     assert_eq!(goal.kubelet.max_pods, 50);
 }
 
+/// C053: a goal that can never be reached is tried for ever.
 #[tokio::test]
 async fn a_goal_that_failed_or_that_a_person_left_is_not_gone_to_again_by_itself() {
     let (world, context) = node().await;
@@ -140,6 +141,23 @@ async fn a_goal_that_failed_or_that_a_person_left_is_not_gone_to_again_by_itself
     let error = run(&world, &context, &to_config).await.unwrap_err();
     assert_eq!(error.kind(), OperationKind::Unconfirmed, "{error}");
     run(&world, &context, &UpgradeOptions { yes: true, ..to_config }).await.unwrap();
+}
+
+/// C055: after two good versions a failure returns to the second, not to the first.
+#[tokio::test]
+async fn a_failure_returns_to_the_version_that_was_good_last() {
+    let (world, context) = node().await;
+    let first = context.backend().current().unwrap().unwrap();
+    let to_config = options(Target::Config(CONFIG.into()));
+    world.fake.fs.put(CONFIG, config(&json!({}), 50), 0o600);
+    let second = run(&world, &context, &to_config).await.unwrap().to;
+    world.fake.fs.put(CONFIG, config(&json!({}), 60), 0o600);
+    world.fake.systemd.script(Verb::Start, UNIT_KUBELET, Script::exit(1));
+    let error = run(&world, &context, &to_config).await.unwrap_err();
+    assert_eq!(error.kind(), OperationKind::RolledBack, "{error}");
+    assert_eq!(context.backend().current().unwrap(), Some(second.clone()));
+    let (_, recorded) = context.state().unwrap();
+    assert_eq!((recorded.active_slot, recorded.previous_slot), (Some(second), Some(first)));
 }
 
 /// C029: a program of an installed version is damaged, and stays so because the version is there.

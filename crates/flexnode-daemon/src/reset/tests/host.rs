@@ -143,6 +143,7 @@ async fn a_host_that_was_never_a_node_is_not_touched() {
     assert_eq!(fake.network.removed(), [""; 0]);
 }
 
+/// C085: a first reset that failed took away what the second one needs.
 #[tokio::test]
 async fn a_reset_that_was_cut_short_after_any_step_is_finished_by_the_next() {
     let (fake, cri) = joined().await;
@@ -189,6 +190,7 @@ async fn without_a_record_what_is_known_of_the_node_goes() {
     }
 }
 
+/// C094: what was recorded is corrupt, and a reset is refused.
 #[tokio::test]
 async fn a_record_that_makes_no_sense_does_not_stop_it() {
     let (fake, cri) = joined().await;
@@ -199,6 +201,7 @@ async fn a_record_that_makes_no_sense_does_not_stop_it() {
     assert!(!fake.fs.exists(RECORD_PATH) && !fake.fs.exists("/var/lib/kubelet/pki"));
 }
 
+/// C082 and C088: an unmount fails, and what is on the volume is deleted all the same.
 #[tokio::test]
 async fn what_is_behind_a_mount_that_stays_is_not_deleted_and_the_reset_fails() {
     let (fake, cri) = joined().await;
@@ -216,6 +219,7 @@ async fn what_is_behind_a_mount_that_stays_is_not_deleted_and_the_reset_fails() 
     assert_eq!(fake.network.namespaces().unwrap(), ["netns-theirs"]);
 }
 
+/// C089: a mount that never answers.
 #[tokio::test(start_paused = true)]
 async fn a_dead_mount_and_a_pod_that_does_not_end_take_no_longer_than_their_limits() {
     let (fake, cri) = joined().await;

@@ -26,6 +26,7 @@ fn names(names: &[&str]) -> std::collections::BTreeSet<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
+/// C092: network objects stay after a reset.
 #[test]
 fn what_was_there_before_stays_and_what_came_with_the_node_goes() {
     let mut record = record(&[]);

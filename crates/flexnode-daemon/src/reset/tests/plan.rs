@@ -131,6 +131,7 @@ fn directories_of_other_programs_stay_when_they_were_there_or_nobody_knows() {
     }
 }
 
+/// C083: kubelet's directory is a file system of its own.
 #[test]
 fn a_mount_at_a_directory_is_kept_and_emptied() {
     let mut facts = facts(Some(record(&[])));
@@ -171,6 +172,7 @@ fn a_link_to_a_directory_is_not_removed_but_what_is_of_the_node_in_it_is() {
     );
 }
 
+/// C086: volumes that are mounted below pods.
 #[test]
 fn mounts_below_are_unmounted_from_the_last_to_the_first_and_spared_while_they_are_there() {
     let mut with_before = record(&[]);

@@ -29,6 +29,7 @@ fn a_mount_is_never_crossed() {
     }
 }
 
+/// C014 and C046: a label is lost, or is the temporary file's, when a file is replaced by a rename.
 #[test]
 fn owner_and_label_of_a_replaced_file_are_kept() {
     let fs = MemFs::new();

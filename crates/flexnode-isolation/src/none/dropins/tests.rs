@@ -226,6 +226,7 @@ fn removing_all_leaves_only_what_is_not_ours() {
     assert!(!remove_all(&fs, dir()).unwrap().is_changed());
 }
 
+/// C035: temporary files of killed runs pile up.
 #[test]
 fn temporary_files_of_a_crash_are_swept() {
     let fs = host();

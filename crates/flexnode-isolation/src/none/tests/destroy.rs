@@ -100,6 +100,7 @@ async fn what_is_not_the_agents_stays() {
     assert!(!node.fake.fs.exists(DEFAULT_KUBELET_CONFIG_PATH));
 }
 
+/// C077: shims outlive a containerd that was killed.
 #[tokio::test]
 async fn shims_that_outlive_the_units_are_killed() {
     let node = Node::new().reaping().running("v1").await;
@@ -142,6 +143,7 @@ async fn a_process_that_only_looks_like_a_shim_of_ours_is_left_alone() {
     }
 }
 
+/// C073: a control group that was left keeps its name from being used.
 #[tokio::test]
 async fn the_pods_control_groups_are_killed_and_removed_on_both_versions() {
     for version in [CgroupVersion::V1, CgroupVersion::V2] {

@@ -74,6 +74,7 @@ async fn before_start_runs_before_any_unit_is_touched_and_its_failure_stops_the_
     assert_eq!(node.calls(), Vec::<String>::new());
 }
 
+/// C068: containerd is restarted although nothing changed.
 #[tokio::test]
 async fn a_second_start_changes_and_restarts_nothing() {
     let node = with_local_dns().running("v1").await;
@@ -102,6 +103,7 @@ async fn a_unit_that_dies_right_after_its_start_is_no_success() {
     assert!(error.contains("exit-code, status 1"), "{error}");
 }
 
+/// C153: a unit starts with the values from before a drop-in was written.
 #[tokio::test]
 async fn nothing_is_started_while_systemd_has_not_read_what_is_on_disk() {
     let node = prepared(Node::new()).await;
@@ -124,6 +126,7 @@ async fn the_effective_command_line_is_compared_after_the_start() {
     assert!(error.contains("--other") && error.contains("$KUBELET_NODE_CONFIG_ARGS"), "{error}");
 }
 
+/// C061: what runs already is left alone, though it runs something else than is meant.
 #[tokio::test]
 async fn a_unit_that_runs_another_version_is_restarted() {
     let node = Node::new().running("v1").await;
@@ -188,6 +191,7 @@ async fn stop_attempts_every_unit_and_joins_the_errors() {
     assert!(!node.active(UNIT_LOCAL_DNS));
 }
 
+/// C065: stopping a unit that is gone is an error.
 #[tokio::test]
 async fn a_second_stop_does_nothing_and_a_unit_that_does_not_exist_counts_as_stopped() {
     let node = Node::new().running("v1").await;
@@ -237,6 +241,7 @@ async fn disable_steps_keep_the_stack_from_starting_at_boot() {
     assert!(node.active(UNIT_KUBELET) && node.active(UNIT_CONTAINERD));
 }
 
+/// C067: only units that the node has are judged.
 #[tokio::test]
 async fn status_is_running_when_every_unit_is_active() {
     let node = Node::new();

@@ -49,6 +49,33 @@ async fn what_is_damaged_or_missing_is_replaced_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn labels_survive_a_repair_and_an_upgrade() {
+    use flexnode_host::Fs as _;
+    let label = |node: &Node, path: &str| node.fake.fs.get_xattr(Path::new(path), durable::SELINUX_LABEL).unwrap();
+    let (kubelet, unit) = ("/opt/unbounded/node/v1/bin/kubelet", "/etc/systemd/system/unbounded-kubelet.service");
+    let mut node = damaged(|fs| {
+        fs.set_xattr(Path::new(kubelet), durable::SELINUX_LABEL, b"kubelet_exec_t").unwrap();
+        fs.set_xattr(Path::new(unit), durable::SELINUX_LABEL, b"own_unit_t").unwrap();
+        flexnode_host::Fs::chmod(fs, Path::new(kubelet), 0o700).unwrap();
+    })
+    .await;
+    mend(&node).unwrap();
+    assert_eq!(label(&node, kubelet).as_deref(), Some(&b"kubelet_exec_t"[..]));
+    // What is new gets the policy's, what is replaced keeps its own.
+    let policy = |path: &Path| path.starts_with("/opt/unbounded/node").then(|| b"node_t".to_vec());
+    node.fake.fs.set_labeler(policy);
+    node.backend.prepare_version(&spec("v2")).await.unwrap();
+    assert_eq!(label(&node, "/opt/unbounded/node/v2/bin/kubelet").as_deref(), Some(&b"node_t"[..]));
+    node.backend.units.gpu_setup = vec![vec!["/usr/bin/true".into()]];
+    node.fake.fs.put(unit, "# older\n", 0o644);
+    node.fake.fs.set_xattr(Path::new(unit), durable::SELINUX_LABEL, b"own_unit_t").unwrap();
+    node.backend.upgrade("v2", Hook::default()).await.unwrap();
+    assert_ne!(node.text(unit), "# older\n");
+    assert_eq!(label(&node, unit).as_deref(), Some(&b"own_unit_t"[..]));
+}
+
+/// C041: programs are replaced while they run.
+#[tokio::test]
 async fn a_version_that_runs_goes_on_running_while_it_is_mended() {
     let node = damaged(|fs| _ = fs.put("/opt/unbounded/node/v1/bin/kubelet", "half", 0o755)).await;
     let before = node.state(UNIT_KUBELET).main_pid;

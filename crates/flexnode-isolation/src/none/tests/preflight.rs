@@ -210,6 +210,7 @@ fn commands_are_checked_only_when_look_path_is_set() {
     assert!(node.backend.preflight_static().unwrap_err().to_string().contains("mount"));
 }
 
+/// C017: an installer that needs /usr where that is read-only.
 #[test]
 fn etc_the_base_and_var_must_be_writable_and_usr_need_not_be() {
     let node = clean();
@@ -245,6 +246,7 @@ fn several_reasons_are_told_together() {
     assert!(text.contains("cgroup") && text.contains("/etc"), "{text}");
 }
 
+/// C013: a program that nothing can execute, though it is root's and 0755.
 #[test]
 fn a_base_on_a_noexec_mount_is_refused() {
     let node = clean();

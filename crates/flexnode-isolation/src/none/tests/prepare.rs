@@ -131,6 +131,7 @@ async fn the_installer_runs_after_the_version_directory_exists_and_before_the_un
     assert_eq!(diary.lines(), ["directory true", "units false"]);
 }
 
+/// C037: a run that failed half way is taken for done, because one program has the right version.
 #[tokio::test]
 async fn a_failed_installation_is_begun_anew() {
     let mut node = Node::new();

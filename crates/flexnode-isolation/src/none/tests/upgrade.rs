@@ -27,6 +27,17 @@ async fn upgrade_switches_to_the_prepared_version() {
     node.assert_runs("v2");
 }
 
+/// C056: a version that was prepared and never gone to blocks a newer one, or is taken for one that failed.
+#[tokio::test]
+async fn a_version_that_was_only_prepared_is_no_hindrance_for_another() {
+    let node = ready().await;
+    node.backend.prepare_version(&spec("v3")).await.unwrap();
+    node.backend.upgrade("v3", ready_hook()).await.unwrap();
+    node.assert_runs("v3");
+    node.backend.upgrade("v2", ready_hook()).await.unwrap();
+    node.assert_runs("v2");
+}
+
 #[tokio::test]
 async fn upgrade_goes_in_the_order_of_the_contract() {
     let mut node = ready().await;
@@ -67,6 +78,7 @@ async fn sandboxes_are_ended_between_the_stops_of_kubelet_and_containerd() {
     assert_eq!(diary.lines(), ["end kubelet=false containerd=true"]);
 }
 
+/// C058: processes of the old version live on and are in the way of the new one.
 #[tokio::test]
 async fn a_runtime_that_cannot_end_its_sandboxes_does_not_stop_the_upgrade() {
     let mut node = ready().await;
@@ -78,6 +90,7 @@ async fn a_runtime_that_cannot_end_its_sandboxes_does_not_stop_the_upgrade() {
     node.assert_runs("v2");
 }
 
+/// C064: a reload takes devices from running containers; there is none that is not needed.
 #[tokio::test]
 async fn upgrade_with_the_same_set_of_units_reloads_nothing() {
     let node = ready().await;
@@ -152,6 +165,7 @@ fn failing_once(text: &'static str) -> Hook {
     })
 }
 
+/// C059: a wait without a limit.
 #[tokio::test]
 async fn a_hook_that_hangs_rolls_back_at_its_deadline() {
     let node = ready().await;
@@ -257,6 +271,7 @@ async fn unset_rollback_units_leave_the_unit_files_as_they_are() {
     assert!(!node.fake.fs.exists("/etc/systemd/system/unbounded-containerd.service.d/10-gpu-setup.conf"));
 }
 
+/// C154: the old programs come back and the new configuration stays.
 #[tokio::test]
 async fn configuration_and_plugins_come_back_with_the_programs() {
     let node = ready().await;
@@ -268,6 +283,7 @@ async fn configuration_and_plugins_come_back_with_the_programs() {
     }
 }
 
+/// C151: the link is turned to a version whose programs are gone.
 #[tokio::test]
 async fn a_rollback_target_that_is_not_complete_is_found_before_the_stop() {
     let node = ready().await;

@@ -193,6 +193,7 @@ fn write_units_writes_both_and_returns_their_paths() {
     }
 }
 
+/// C038 and C047: a file that is seen half written, or that comes from a place with another label.
 #[test]
 fn unit_writes_are_atomic() {
     for changes in 0.. {
