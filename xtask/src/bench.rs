@@ -3,6 +3,7 @@
 //! The machines are shared and noisy: what is compared runs in turn (A B A B …), and the median of the pairs' ratios is the
 //! figure. Absolute times are there for the reader only.
 
+mod daemon;
 mod node;
 mod program;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// Arguments of `cargo xtask bench`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Groups to run: size, program, start, reset; all when none is named
+    /// Groups to run: size, program, start, reset, daemon; all when none is named
     names: Vec<String>,
     /// One JSON object per measure
     #[arg(long)]
@@ -98,7 +99,7 @@ fn milliseconds(time: Duration) -> f64 {
 /// # Errors
 /// When something cannot be measured. A missed aim is no error: it is in the output.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
-    const GROUPS: [&str; 4] = ["size", "program", "start", "reset"];
+    const GROUPS: [&str; 5] = ["size", "program", "start", "reset", "daemon"];
     if let Some(unknown) = args.names.iter().find(|n| !GROUPS.contains(&n.as_str())) {
         bail!("there is no group {unknown}; there are {}", GROUPS.join(", "));
     }
@@ -122,6 +123,9 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     if wanted("start") || wanted("reset") {
         let measures = node::measure(&program, args.pairs)?;
         print(measures.into_iter().filter(|m| GROUPS.iter().any(|g| wanted(g) && m.name.starts_with(g))).collect())?;
+    }
+    if wanted("daemon") {
+        print(daemon::measure(&program, args.pairs)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
