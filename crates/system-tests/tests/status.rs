@@ -18,9 +18,9 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// Until everything that a trouble brought along is over.
 const WELL: Duration = Duration::from_secs(90);
 
-/// The file as the daemon wrote it last.
+/// The file as the daemon wrote it last; null while there is none. What is there is always a whole document.
 fn file(node: &Node<'_>) -> Value {
-    serde_json::from_slice(&std::fs::read(node.host.path(FILE)).unwrap()).unwrap()
+    std::fs::read(node.host.path(FILE)).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap())
 }
 
 /// Waits until the file's snapshot fulfils `is`; how long that took.
@@ -34,7 +34,7 @@ fn wait(node: &Node<'_>, what: &str, limit: Duration, is: impl Fn(&Value) -> boo
 }
 
 fn has(reason: &str) -> impl Fn(&Value) -> bool + '_ {
-    move |snapshot| snapshot["deviations"].as_array().unwrap().iter().any(|d| d["reason"] == reason)
+    move |snapshot| snapshot["deviations"].as_array().is_some_and(|all| all.iter().any(|d| d["reason"] == reason))
 }
 
 fn is_well(snapshot: &Value) -> bool {
@@ -42,7 +42,7 @@ fn is_well(snapshot: &Value) -> bool {
 }
 
 fn unit<'a>(snapshot: &'a Value, name: &str) -> &'a Value {
-    snapshot["units"].as_array().unwrap().iter().find(|unit| unit["unit"] == name).unwrap_or(&Value::Null)
+    snapshot["units"].as_array().and_then(|all| all.iter().find(|unit| unit["unit"] == name)).unwrap_or(&Value::Null)
 }
 
 /// `status` says the same as the file: this exit code, and these words in its first line.
