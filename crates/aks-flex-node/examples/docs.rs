@@ -1,4 +1,5 @@
-//! Writes the generated reference into a directory: man pages, shell completions, the schema of the configuration.
+//! Writes the generated reference into a directory: man pages, shell completions, the schema of the
+//! configuration, the table of metrics.
 //!
 //! `cargo xtask docs` runs it; `cargo xtask docs --check` compares what it writes with what is checked in.
 
@@ -24,7 +25,8 @@ fn main() -> io::Result<()> {
     }
     let mut schema = serde_json::to_string_pretty(&flexnode_model::config::config_schema())?;
     schema.push('\n');
-    fs::write(into.join("config.schema.json"), schema)
+    fs::write(into.join("config.schema.json"), schema)?;
+    fs::write(into.join("metrics.md"), flexnode_daemon::metrics::reference())
 }
 
 /// The page of a command and those of its subcommands: `aks-flex-node-start.1`.

@@ -10,7 +10,8 @@ use std::time::Duration;
 #[command(name = "aks-flex-node", bin_name = "aks-flex-node", disable_help_subcommand = false, max_term_width = 100)]
 #[command(version = crate::version::VERSION, propagate_version = false)]
 #[command(
-    after_help = "Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 degraded (status); 4 not a node (status); \
+    after_help = "Exit codes: 0 done; 1 failed; 2 usage or configuration; 3 degraded (status, healthz); 4 not a node (status, \
+healthz); \
 5 confirmation needed; 6 another operation runs; 7 failed and rolled back; 8 joined but not Ready in time."
 )]
 pub struct Cli {
@@ -28,8 +29,12 @@ pub enum Command {
     /// Make this host a node of the cluster that the configuration names; running it again changes nothing
     #[command(visible_alias = "bootstrap")]
     Start(StartArgs),
-    /// Show what the node is now
+    /// Show what the node is now: the verdict, what deviates, and the rest
     Status(StatusArgs),
+    /// Say in one line whether the node is healthy, by what the agent's service wrote last
+    Healthz(HealthzArgs),
+    /// Print the metrics of the agent's service
+    Metrics,
     /// Bring the node to what the configuration says, and back by itself when that does not come up
     Upgrade(UpgradeArgs),
     /// Go back to the version that ran before, or to another one that is installed
@@ -145,8 +150,33 @@ pub struct StartArgs {
 #[derive(Args, Debug)]
 pub struct StatusArgs {
     #[command(flatten)]
-    /// The form of the output.
-    pub output: OutputArg,
+    /// The configuration that is compared with what runs.
+    pub config: ConfigArg,
+    /// Text for people, or a document for programs
+    #[arg(long, value_enum, default_value_t = StatusOutput::Text, ignore_case = true)]
+    pub output: StatusOutput,
+    /// Go on, and show each change; in JSON one document a line
+    #[arg(long, short = 'w')]
+    pub watch: bool,
+}
+
+/// In which form the status is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// As JSON, in YAML.
+    Yaml,
+}
+
+/// Arguments of `healthz`.
+#[derive(Args, Debug)]
+pub struct HealthzArgs {
+    /// A status that is older says nothing about now
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration)]
+    pub max_age: Duration,
 }
 
 /// Arguments of `reset`.

@@ -22,10 +22,12 @@ pub mod probe;
 mod processes;
 mod real_fs;
 pub mod seams;
+pub mod space;
 mod sys;
 mod systemd;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod watch;
 
 pub use cgroups::RealCgroups;
 pub use clock::RealClock;
@@ -38,4 +40,6 @@ pub use network::RealNetwork;
 pub use processes::RealProcesses;
 pub use real_fs::RealFs;
 pub use seams::*;
+pub use space::{RealSpace, Space, SpaceLeft};
 pub use systemd::RealSystemd;
+pub use watch::{FileWatch, Inotify, UnitWatch};

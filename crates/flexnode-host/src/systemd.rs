@@ -4,7 +4,7 @@ mod bus;
 mod private;
 mod properties;
 
-use crate::{Command, Commands, HostError, Systemd, UnitState};
+use crate::{Command, Commands, HostError, Systemd, UnitState, UnitWatch};
 use async_trait::async_trait;
 use bus::{Bus, JobEnd, ManagerProxy, Trouble};
 use futures_util::StreamExt;
@@ -273,5 +273,24 @@ impl Systemd for RealSystemd {
         command.max_output = JOURNAL_MAX;
         let output = self.commands.run(&command).await?.ok(&command)?;
         Ok(output.text().lines().map(str::to_owned).collect())
+    }
+}
+
+#[async_trait]
+impl UnitWatch for RealSystemd {
+    async fn watch(&self, units: &[&str], tell: &(dyn Fn() + Send + Sync)) -> HostError {
+        let begun = self.call("watch units", CALL, |bus| async move { bus.changes(units).await }).await;
+        let mut changes = match begun {
+            Ok(changes) => changes,
+            Err(failure) => return failure.into(),
+        };
+        tell();
+        while let Some(change) = changes.next().await {
+            match change {
+                Ok(_) => tell(),
+                Err(e) => return HostError::Failed { what: "watch units".into(), reason: e.to_string() },
+            }
+        }
+        HostError::Failed { what: "watch units".into(), reason: "the connection to systemd ended".into() }
     }
 }

@@ -1,6 +1,7 @@
 //! A client of one API server: our name resolution, our TLS, a deadline for every call, no retries behind one's back.
 
 use crate::address::ServerAddress;
+use crate::meter::Meter;
 use crate::names::{NameError, Names};
 use crate::tls::{Identity, TlsProblem, client_config};
 use crate::wire::{bearer, chain};
@@ -9,6 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::middleware::BaseUriLayer;
 use kube::client::{Body, Client};
+use std::sync::Arc;
 use std::time::Duration;
 use tower::{BoxError, ServiceBuilder};
 
@@ -143,6 +145,17 @@ impl ApiProblem {
 /// kube's own stack would retry 15 times with pauses of up to 1000 s and resolve names with the C library; this one does
 /// neither. Calls go through [`bounded`].
 pub fn client(url: &str, ca_pem: &str, credentials: &Credentials, names: &Names) -> Result<Client, ApiProblem> {
+    metered_client(url, ca_pem, credentials, names, &Arc::default())
+}
+
+/// As [`client`]; `meter` learns from each answer.
+pub fn metered_client(
+    url: &str,
+    ca_pem: &str,
+    credentials: &Credentials,
+    names: &Names,
+    meter: &Arc<Meter>,
+) -> Result<Client, ApiProblem> {
     let address = ServerAddress::parse(url).map_err(ApiProblem::Credentials)?;
     let (identity, header) = match credentials {
         Credentials::Certificate(identity) => (Some(identity), None),
@@ -167,9 +180,17 @@ pub fn client(url: &str, ca_pem: &str, credentials: &Credentials, names: &Names)
         .pool_idle_timeout(IDLE)
         .build::<_, Body>(connector);
     let base = address.url().parse().map_err(|e: http::uri::InvalidUri| ApiProblem::Credentials(e.to_string()))?;
+    let (counts, hears) = (meter.clone(), meter.clone());
     let service = ServiceBuilder::new()
         .layer(BaseUriLayer::new(base))
+        .map_response(move |answer: http::Response<hyper::body::Incoming>| {
+            if let Some(date) = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()) {
+                hears.hear(date, jiff::Timestamp::now());
+            }
+            answer
+        })
         .map_request(move |mut request: http::Request<Body>| {
+            counts.count();
             if let Some(header) = &header {
                 request.headers_mut().insert(http::header::AUTHORIZATION, header.clone());
             }

@@ -11,9 +11,12 @@
 
 pub mod address;
 pub mod api;
+pub mod certificates;
+pub mod conditions;
 pub mod csr;
 pub mod identity;
 pub mod kubelet;
+pub mod meter;
 pub mod names;
 pub mod node;
 pub mod preflight;
@@ -22,12 +25,16 @@ pub mod ready;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+pub mod watch;
 mod wire;
 
 pub use address::ServerAddress;
 pub use api::{ApiProblem, Credentials};
+pub use certificates::KubeletCertificates;
+pub use conditions::OwnCondition;
 pub use identity::{CertificateState, SameCluster, client_certificate_state, same_cluster};
 pub use kubelet::{KubeletIdentity, kubelet_identity};
+pub use meter::Meter;
 pub use names::Names;
 pub use node::{NodeClient, NodeMachine};
 pub use preflight::{ApiServerFacts, ApiServerProbe, preflight};

@@ -1,7 +1,9 @@
 //! The own Node object, seen and changed with kubelet's credentials.
 
-use crate::api::{ApiProblem, bounded, client};
+use crate::api::{ApiProblem, bounded, metered_client};
+use crate::conditions::{AGENT_READY, UP_TO_DATE};
 use crate::kubelet::KubeconfigFile;
+use crate::meter::Meter;
 use crate::names::Names;
 use async_trait::async_trait;
 use flexnode_host::Fs;
@@ -17,15 +19,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The field manager of our changes.
-const MANAGER: &str = "aks-flex-node";
+pub(crate) const MANAGER: &str = "aks-flex-node";
 /// Attempts when somebody else changed the object in between.
-const ATTEMPTS: usize = 3;
+pub(crate) const ATTEMPTS: usize = 3;
 
 /// A client for one Node.
 pub struct NodeClient {
     node: String,
     names: Names,
     source: Source,
+    meter: Arc<Meter>,
     made: Mutex<Option<Made>>,
 }
 
@@ -54,13 +57,19 @@ impl NodeClient {
     /// read again at each call, so that a rotated certificate counts at once; they need not exist yet.
     pub fn from_kubelet_credentials(fs: Arc<dyn Fs>, kubeconfig: impl Into<PathBuf>, node: &str, names: Names) -> Self {
         let source = Source::File(KubeconfigFile { fs, path: kubeconfig.into() });
-        Self { node: node.to_owned(), names, source, made: Mutex::new(None) }
+        Self { node: node.to_owned(), names, source, meter: Arc::default(), made: Mutex::new(None) }
     }
 
     /// With a client that is there already.
     pub fn with_client(client: Client, node: &str) -> Self {
-        let made = Made { fingerprint: Vec::new(), client };
-        Self { node: node.to_owned(), names: Names::system(), source: Source::Fixed, made: Mutex::new(Some(made)) }
+        let made = Mutex::new(Some(Made { fingerprint: Vec::new(), client }));
+        let (node, names, meter) = (node.to_owned(), Names::system(), Arc::default());
+        Self { node, names, source: Source::Fixed, meter, made }
+    }
+
+    /// What is learnt from the answers: the server's clock, the number of requests.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// The Node's name.
@@ -80,7 +89,7 @@ impl NodeClient {
         if let Some(made) = made.as_ref().filter(|m| m.fingerprint == loaded.fingerprint) {
             return Ok(made.client.clone());
         }
-        let client = client(&loaded.url, &loaded.ca_pem, &loaded.credentials, &self.names)?;
+        let client = metered_client(&loaded.url, &loaded.ca_pem, &loaded.credentials, &self.names, &self.meter)?;
         *made = Some(Made { fingerprint: loaded.fingerprint, client: client.clone() });
         Ok(client)
     }
@@ -207,7 +216,11 @@ pub fn view(node: &Node) -> NodeView {
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
-    let ready = status.conditions.unwrap_or_default().into_iter().find(|c| c.type_ == "Ready");
+    let conditions = status.conditions.unwrap_or_default();
+    let own = conditions.iter().filter(|c| [AGENT_READY, UP_TO_DATE].contains(&c.type_.as_str()));
+    let own_conditions =
+        own.map(|c| (c.type_.clone(), (c.status.clone(), c.reason.clone().unwrap_or_default()))).collect();
+    let ready = conditions.into_iter().find(|c| c.type_ == "Ready");
     NodeView {
         name: node.metadata.name.clone().unwrap_or_default(),
         uid: node.metadata.uid.clone().unwrap_or_default(),
@@ -228,6 +241,7 @@ pub fn view(node: &Node) -> NodeView {
         labels: node.metadata.labels.clone().unwrap_or_default(),
         taints: spec.taints.unwrap_or_default().iter().map(taint).collect(),
         unschedulable: spec.unschedulable.unwrap_or(false),
+        own_conditions,
     }
 }
 

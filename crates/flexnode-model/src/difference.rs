@@ -1,12 +1,12 @@
 //! What is different between two goals, for people.
 
 use crate::{MachineGoal, canonical};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
 /// One setting that is not the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// The configuration key that leads to it where there is one, otherwise the path in the goal.
     pub path: String,

@@ -51,7 +51,16 @@ pub fn decode_since<T: DeserializeOwned>(
     oldest: u32,
     known: u32,
 ) -> Result<T, DocumentError> {
-    let value = parse(bytes, kind)?;
+    decode_value(parse(bytes, kind)?, kind, oldest, known)
+}
+
+/// As [`decode_since`], of JSON that was parsed already.
+pub fn decode_value<T: DeserializeOwned>(
+    value: Value,
+    kind: &'static str,
+    oldest: u32,
+    known: u32,
+) -> Result<T, DocumentError> {
     let found = value.get("version");
     if !found.and_then(Value::as_u64).is_some_and(|version| (u64::from(oldest)..=u64::from(known)).contains(&version)) {
         let found = found.map_or_else(|| "none".to_owned(), Value::to_string);

@@ -11,6 +11,7 @@ pub mod journal;
 pub mod record;
 pub mod secret;
 pub mod slot;
+pub mod snapshot;
 pub mod state;
 pub mod status;
 
@@ -23,4 +24,5 @@ pub use journal::JournalRecord;
 pub use record::HostRecord;
 pub use secret::Secret;
 pub use slot::{SlotName, SlotNameError};
+pub use snapshot::Snapshot;
 pub use state::{State, StateError};

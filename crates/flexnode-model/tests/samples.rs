@@ -4,6 +4,7 @@
 use flexnode_model::config::{Config, HostFacts};
 use flexnode_model::journal::{Answer, Ending, JournalRecord, Phase};
 use flexnode_model::record::HostRecord;
+use flexnode_model::snapshot::{Reading, Reason, Snapshot, Verdict};
 use flexnode_model::state::{State, checksum};
 use flexnode_model::status::{LastUpdatedReason, NodeStatus};
 use flexnode_model::{BundleManifest, CgroupLayout, MachineGoal};
@@ -89,6 +90,51 @@ fn node_status() {
     let status = NodeStatus::decode(sample).unwrap();
     assert_eq!(status.last_updated_reason, LastUpdatedReason::PeriodicStatusLoop);
     assert_eq!(text(&status.encode()), text(sample).trim_end());
+}
+
+#[test]
+fn snapshot_1() {
+    let sample = include_bytes!("samples/snapshot-1.json");
+    let snapshot = Snapshot::decode(sample).unwrap();
+    assert_eq!((snapshot.verdict, snapshot.reason), (Verdict::Degraded, Some(Reason::NodeNotReady)));
+    assert_eq!(text(&snapshot.encode()), text(sample));
+    assert_eq!(snapshot.goal.configured_failure().map(|failed| failed.goal.as_str()), Some("2b3c4d5e"));
+}
+
+#[test]
+fn a_snapshot_of_another_version_is_refused_and_a_word_that_is_new_is_read() {
+    let mut value: serde_json::Value = serde_json::from_slice(include_bytes!("samples/snapshot-1.json")).unwrap();
+    value["reason"] = "SomethingNew".into();
+    value["somethingNew"] = 1.into();
+    assert_eq!(Snapshot::from_value(value.clone()).unwrap().reason, Some(Reason::Other));
+    value["version"] = 2.into();
+    let error = Snapshot::from_value(value).unwrap_err();
+    assert!(matches!(error, flexnode_model::DocumentError::Version { known: 1, .. }), "{error}");
+}
+
+#[test]
+fn what_moves_by_itself_is_no_difference() {
+    let snapshot = Snapshot::decode(include_bytes!("samples/snapshot-1.json")).unwrap();
+    let mut moved = snapshot.clone();
+    moved.at = "2026-11-30T12:00:50Z".parse().unwrap();
+    moved.units[0].resident_bytes = Some(1);
+    if let Reading::Known(space) = &mut moved.disks[0].space {
+        space.free_bytes -= 1000;
+    }
+    if let Reading::Known(Some(node)) = &mut moved.node {
+        node.ready.as_mut().unwrap().heartbeat = moved.at.into();
+    }
+    assert!(snapshot.says_the_same(&moved));
+    for change in [
+        |s: &mut Snapshot| s.units[1].main_pid = Some(102),
+        |s: &mut Snapshot| s.notes.clear(),
+        |s: &mut Snapshot| s.kubelet_healthy = Reading::Unknown("no answer".into()),
+        |s: &mut Snapshot| s.operation = None,
+    ] {
+        let mut changed = moved.clone();
+        change(&mut changed);
+        assert!(!snapshot.says_the_same(&changed));
+    }
 }
 
 #[test]

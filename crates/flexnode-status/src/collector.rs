@@ -5,6 +5,7 @@ use crate::file::{StatusFileError, load_status_from_file, publish_status};
 use crate::observe::{Known, Observation, Seams, UNIT_CONTAINERD, UNIT_KUBELET, UnitView, observe};
 use crate::slots::{SlotFacts, SlotsView};
 use crate::{ArcStatus, LastUpdatedBy, LastUpdatedReason, NodeStatus, get_status_file_path};
+use flexnode_model::Snapshot;
 use std::path::PathBuf;
 
 /// What the collector has to know of the configuration.
@@ -75,6 +76,16 @@ impl Collector {
     }
 }
 
+/// The contract's fields of a snapshot, as the periodic loop writes them.
+pub fn to_published(seen: &Observation, snapshot: &Snapshot) -> NodeStatus {
+    NodeStatus {
+        last_updated: Some(snapshot.at),
+        last_updated_by: LastUpdatedBy::StatusCollectionLoop,
+        last_updated_reason: LastUpdatedReason::PeriodicStatusLoop,
+        ..to_status(seen, &snapshot.agent_version)
+    }
+}
+
 /// The snapshot of what was seen. `unknown` and `Unknown` stand for what is not known: never an older value.
 pub fn to_status(seen: &Observation, agent_version: &str) -> NodeStatus {
     let or_unknown = |version: Option<String>| version.unwrap_or_else(|| UNKNOWN.to_owned());
@@ -129,7 +140,7 @@ pub(crate) fn containerd_version(seen: &Observation) -> Option<String> {
 fn slot_of<'a>(seen: &'a Observation, unit: &str) -> Option<&'a SlotFacts> {
     let slots: &SlotsView = known(&seen.slots)?;
     let view = seen.unit(unit)?;
-    match (&view.process, &view.slot) {
+    match (&view.program.process, &view.program.slot) {
         (Ok(None), _) => slots.current.as_ref(),
         (_, Some(name)) => slots.current.iter().chain(&slots.others).find(|slot| &slot.name == name),
         _ => None,

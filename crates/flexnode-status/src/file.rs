@@ -7,7 +7,7 @@ use crate::place::{self, Places};
 use crate::{LastUpdatedBy, LastUpdatedReason, NodeStatus};
 use flexnode_host::durable::{self, Change};
 use flexnode_host::{FileKind, Fs as _, FsError, RealFs};
-use flexnode_model::DocumentError;
+use flexnode_model::{DocumentError, Snapshot};
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -86,6 +86,13 @@ pub fn update_status_file(
     path: &Path,
     change: impl FnOnce(Option<&NodeStatus>) -> NodeStatus,
 ) -> Result<Change, StatusFileError> {
+    update(path, |now| StatusFile {
+        status: change(now.map(|file| &file.status)),
+        others: now.map(|file| file.others.clone()).unwrap_or_default(),
+    })
+}
+
+fn update(path: &Path, change: impl FnOnce(Option<&StatusFile>) -> StatusFile) -> Result<Change, StatusFileError> {
     let dir = parent(path)?;
     place::ensure_dir(dir)?;
     let _lock = lock(path)?;
@@ -98,10 +105,9 @@ pub fn update_status_file(
         }
         Err(e) => return Err(e),
     };
-    let status = change(now.as_ref().map(|file| &file.status));
+    let file = change(now.as_ref());
     // What a writer left that was killed: nobody else writes here now.
     durable::sweep(&fs, dir)?;
-    let file = StatusFile { status, others: now.map(|file| file.others).unwrap_or_default() };
     Ok(durable::write(&fs, path, &file.encode(), MODE)?)
 }
 
@@ -158,6 +164,37 @@ fn unhealthy(status: NodeStatus, now: Timestamp) -> NodeStatus {
 /// is taken over. `began` is when the collection began.
 pub fn publish_status(path: &Path, collected: &NodeStatus, began: Timestamp) -> Result<(), StatusFileError> {
     update_status_file(path, |now| merge(now, collected, began)).map(drop)
+}
+
+/// As [`publish_status`], with the richer snapshot under its key ([`Snapshot::KEY`]) in the same file.
+pub fn publish_snapshot(
+    path: &Path,
+    collected: &NodeStatus,
+    snapshot: &Snapshot,
+    began: Timestamp,
+) -> Result<(), StatusFileError> {
+    // A snapshot is plain data: it can always be written.
+    let value = serde_json::to_value(snapshot).unwrap_or_default();
+    update(path, |now| {
+        let mut others = now.map(|file| file.others.clone()).unwrap_or_default();
+        others.insert(Snapshot::KEY.to_owned(), value);
+        StatusFile { status: merge(now.map(|file| &file.status), collected, began), others }
+    })
+    .map(drop)
+}
+
+/// Whether the directory of the status file is there. A writer that goes on for long does not make it again: whoever removed
+/// it (a reset) means it.
+pub fn has_place(path: &Path) -> bool {
+    parent(path).is_ok_and(|dir| matches!(RealFs::host().lstat(dir), Ok(Some(_))))
+}
+
+/// The richer snapshot of the file at `path`; `None` when the program that wrote the file keeps none.
+pub fn load_snapshot_from_file(path: &Path) -> Result<Option<Snapshot>, StatusFileError> {
+    parent(path)?;
+    let Some(value) = read(path)?.others.remove(Snapshot::KEY) else { return Ok(None) };
+    let snapshot = Snapshot::from_value(value);
+    snapshot.map(Some).map_err(|source| StatusFileError::Decode { path: path.to_path_buf(), source })
 }
 
 fn merge(now: Option<&NodeStatus>, collected: &NodeStatus, began: Timestamp) -> NodeStatus {

@@ -275,3 +275,97 @@ fn in_the_users_directory() {
     remove_status_file_best_effort();
     assert!(matches!(load_status(), Err(StatusFileError::Absent { .. })));
 }
+
+fn richer(count: u32) -> Snapshot {
+    let bytes = include_bytes!("../../flexnode-model/tests/samples/snapshot-1.json");
+    // Large enough that a write is not one page.
+    let notes = vec![format!("{count} {}", "x".repeat(20_000))];
+    Snapshot { notes, ..Snapshot::decode(bytes).unwrap() }
+}
+
+#[test]
+fn the_richer_snapshot_stands_beside_the_contracts_fields() {
+    let place = place();
+    assert!(matches!(load_snapshot_from_file(&place.path), Err(StatusFileError::Absent { .. })));
+    write_status_to_file(&place.path, &snapshot()).unwrap();
+    assert_eq!(load_snapshot_from_file(&place.path).unwrap(), None);
+    let began = at("2026-11-30T12:00:00Z");
+    publish_snapshot(&place.path, &snapshot(), &richer(1), began).unwrap();
+    assert_eq!(load_status_from_file(&place.path).unwrap(), snapshot(), "an old reader sees what it knows");
+    assert_eq!(load_snapshot_from_file(&place.path).unwrap(), Some(richer(1)));
+    // A writer that knows only the contract's fields takes nothing away.
+    mark_kubelet_unhealthy_best_effort_at_path(&place.path, None);
+    assert_eq!(load_snapshot_from_file(&place.path).unwrap(), Some(richer(1)));
+    // One of a newer program is refused, and replaced by the next writing.
+    let text = std::fs::read_to_string(&place.path).unwrap().replacen("\"version\": 1", "\"version\": 2", 1);
+    std::fs::write(&place.path, text).unwrap();
+    assert!(matches!(load_snapshot_from_file(&place.path), Err(StatusFileError::Decode { .. })));
+    publish_snapshot(&place.path, &snapshot(), &richer(2), began).unwrap();
+    assert_eq!(load_snapshot_from_file(&place.path).unwrap(), Some(richer(2)));
+}
+
+#[test]
+fn a_thousand_at_once_and_every_read_is_a_whole_document() {
+    let memory = Path::new("/dev/shm");
+    let temp = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let path = &temp.path().join("run/status.json");
+    publish_snapshot(path, &snapshot(), &richer(0), at("2026-11-30T12:00:00Z")).unwrap();
+    let together = &std::sync::Barrier::new(1000);
+    std::thread::scope(|scope| {
+        for n in 0..1000_u32 {
+            let work = move || {
+                together.wait();
+                if n % 2 == 0 {
+                    update_status_file(path, |now| {
+                        let mut status = now.cloned().unwrap_or_default();
+                        status.agent_version.push('x');
+                        status
+                    })
+                    .unwrap();
+                } else {
+                    assert!(load_status_from_file(path).unwrap().kubelet_running);
+                    assert_eq!(load_snapshot_from_file(path).unwrap(), Some(richer(0)));
+                }
+            };
+            std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, work).unwrap();
+        }
+    });
+    let written = load_status_from_file(path).unwrap().agent_version;
+    assert_eq!(written.len(), snapshot().agent_version.len() + 500, "no update is lost");
+}
+
+/// A process that writes as fast as it can is killed again and again.
+#[test]
+fn a_writer_that_is_killed_leaves_a_whole_document() {
+    const FILE: &str = "FLEXNODE_STATUS_TEST_FILE";
+    if let Some(path) = std::env::var_os(FILE) {
+        for count in 1.. {
+            publish_snapshot(Path::new(&path), &snapshot(), &richer(count), at("2026-11-30T12:00:00Z")).unwrap();
+        }
+    }
+    let place = place();
+    publish_snapshot(&place.path, &snapshot(), &richer(0), at("2026-11-30T12:00:00Z")).unwrap();
+    let whole = |path: &Path| {
+        assert_eq!(load_status_from_file(path).unwrap(), snapshot());
+        let notes = load_snapshot_from_file(path).unwrap().unwrap().notes;
+        notes[0].split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    for kill in 0..20_u32 {
+        let mut writer = std::process::Command::new(std::env::current_exe().unwrap());
+        writer.args(["--exact", "file::tests::a_writer_that_is_killed_leaves_a_whole_document", "--nocapture"]);
+        let mut child = writer.env(FILE, &place.path).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        // Its own count begins at 1, so that it has written when another count than the last one is seen.
+        let last = whole(&place.path);
+        while whole(&place.path) == last || whole(&place.path) < kill % 7 {
+            assert!(std::time::Instant::now() < end, "the writer does not write");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        whole(&place.path);
+        // The next writer sweeps what the killed one left.
+        write_status_to_file(&place.path, &snapshot()).unwrap();
+        let names = std::fs::read_dir(place.path.parent().unwrap()).unwrap().count();
+        assert_eq!(names, 2, "the file and its lock");
+    }
+}

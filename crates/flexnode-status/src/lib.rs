@@ -6,11 +6,15 @@
 
 pub mod arc;
 pub mod bootstrap;
+pub mod certificates;
 pub mod collector;
 pub mod file;
+pub mod judge;
+pub mod lines;
 pub mod node;
 pub mod observe;
 mod place;
+pub mod recorded;
 pub mod render;
 pub mod report;
 pub mod slots;
@@ -20,12 +24,14 @@ mod testing;
 pub use bootstrap::{BootstrapReason, bootstrap_reason};
 pub use collector::{Collector, CollectorConfig};
 pub use file::{
-    StatusFileError, get_status_file_path, load_status, load_status_from_file, mark_kubelet_unhealthy_best_effort,
-    mark_kubelet_unhealthy_best_effort_at_path, publish_status, remove_status_file_best_effort,
-    remove_status_file_best_effort_at_path, update_status_file, write_status_to_file,
+    StatusFileError, get_status_file_path, load_snapshot_from_file, load_status, load_status_from_file,
+    mark_kubelet_unhealthy_best_effort, mark_kubelet_unhealthy_best_effort_at_path, publish_snapshot, publish_status,
+    remove_status_file_best_effort, remove_status_file_best_effort_at_path, update_status_file, write_status_to_file,
 };
+pub use flexnode_model::snapshot::{Snapshot, Verdict};
 pub use flexnode_model::status::{ArcStatus, LastUpdatedBy, LastUpdatedReason, NodeStatus};
 pub use node::{NodeView, OwnNode};
 pub use observe::{Observation, Seams};
-pub use report::{NodeReport, Verdict, report};
+pub use recorded::{Configured, Recorded};
+pub use report::report;
 pub use slots::{FsSlots, Slots};

@@ -1,18 +1,28 @@
-//! Looking at the node: every seam is asked once, all at the same time, each with a deadline of its own. What could not be
-//! found out stays unknown with its reason.
+//! Looking at the node: every seam is asked by itself, with a deadline of its own. What could not be found out is unknown
+//! with its reason, never an older value.
+//!
+//! A look has parts ([`Part`]), so that who watches asks again only for what may have changed: [`ask`] gives a [`Fact`],
+//! [`Observation::take`] puts it in its place.
+
+mod ask;
+mod parts;
+
+pub use ask::{ask, observe};
+pub use parts::{KUBELET_STATE_FILES, damaged_kubelet_state};
 
 use crate::ArcStatus;
-use crate::arc::parse_azcmagent_show;
+use crate::certificates::Certificates;
 use crate::node::{NodeView, OwnNode};
 use crate::slots::{Slots, SlotsView};
 use flexnode_host::cri::{Cri, RuntimeStatus, RuntimeVersion};
-use flexnode_host::probe::{KUBELET_HEALTHZ, Probe};
-use flexnode_host::{Clock, Command, Commands, Fs, Host, HostError, Process, Processes, Systemd, UnitState};
+use flexnode_host::probe::Probe;
+use flexnode_host::{Clock, Commands, Fs, Host, Process, Processes, Space, Systemd, UnitState};
+use flexnode_model::snapshot::{Certificate, ClockSkew, Cni, Disk, PendingReboot};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The units of the stack (none.txt) with the programs that they run.
 pub const UNIT_CONTAINERD: &str = "unbounded-containerd.service";
@@ -22,16 +32,36 @@ pub const UNIT_KUBELET: &str = "unbounded-kubelet.service";
 pub const UNIT_LOCAL_DNS: &str = "unbounded-localdns.service";
 /// The agent's own service.
 pub const UNIT_AGENT: &str = "aks-flex-node-agent.service";
-
-/// The limit of a question to a program on this host.
-const LOCAL: Duration = Duration::from_secs(5);
-/// The limit of a question to the API server.
-const REMOTE: Duration = Duration::from_secs(8);
-/// The limit of a command.
-const COMMAND: Duration = Duration::from_secs(10);
+/// All units that are looked at, in the order in which they start.
+pub const UNITS: [&str; 4] = [UNIT_CONTAINERD, UNIT_LOCAL_DNS, UNIT_KUBELET, UNIT_AGENT];
 
 /// Known, or why not.
 pub type Known<T> = Result<T, String>;
+
+/// Tells how this host's clock differs from the API server's.
+pub trait Skew: Send + Sync + Debug {
+    /// The last measure, or why there is none.
+    fn skew(&self, now: Timestamp) -> Known<ClockSkew>;
+}
+
+/// What is asked beside the host itself.
+#[derive(Clone, Debug)]
+pub struct Witnesses {
+    /// Kubelet's health.
+    pub probe: Arc<dyn Probe>,
+    /// The container runtime.
+    pub cri: Arc<dyn Cri>,
+    /// Version directories.
+    pub slots: Arc<dyn Slots>,
+    /// Free space.
+    pub space: Arc<dyn Space>,
+    /// The own Node; `None` where the node's name is not known: then nobody is asked.
+    pub node: Option<Arc<dyn OwnNode>>,
+    /// The node's certificates; `None` where nobody can read them.
+    pub certificates: Option<Arc<dyn Certificates>>,
+    /// The clock of the API server; `None` where nobody measures it.
+    pub skew: Option<Arc<dyn Skew>>,
+}
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -46,35 +76,93 @@ pub struct Seams {
     pub commands: Arc<dyn Commands>,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Kubelet's health.
-    pub probe: Arc<dyn Probe>,
-    /// The container runtime.
-    pub cri: Arc<dyn Cri>,
-    /// Version directories.
-    pub slots: Arc<dyn Slots>,
-    /// The own Node; `None` where the node's name is not known: then nobody is asked.
-    pub node: Option<Arc<dyn OwnNode>>,
+    /// What is asked beside the host.
+    pub witnesses: Witnesses,
 }
 
 impl Seams {
     /// With those of a host.
-    pub fn new(
-        host: &Host,
-        probe: Arc<dyn Probe>,
-        cri: Arc<dyn Cri>,
-        slots: Arc<dyn Slots>,
-        node: Option<Arc<dyn OwnNode>>,
-    ) -> Self {
+    pub fn new(host: &Host, witnesses: Witnesses) -> Self {
         Self {
             systemd: host.systemd.clone(),
             processes: host.processes.clone(),
             fs: host.fs.clone(),
             commands: host.commands.clone(),
             clock: host.clock.clone(),
-            probe,
-            cri,
-            slots,
-            node,
+            witnesses,
+        }
+    }
+}
+
+/// A part of a look that can be had by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Version directories.
+    Slots,
+    /// The units, their processes, and the last lines of those that failed.
+    Units,
+    /// The processes of the units alone: what they run, and their memory.
+    Programs,
+    /// Kubelet's healthz.
+    Healthz,
+    /// The conditions of the container runtime.
+    Runtime,
+    /// Versions that no slot records.
+    Versions,
+    /// The own Node.
+    Node,
+    /// Azure Arc.
+    Arc,
+    /// The certificates.
+    Certificates,
+    /// Free space.
+    Disks,
+    /// The difference of the clocks.
+    Clock,
+    /// Whether a reboot is needed.
+    Reboot,
+    /// The network plugin's configuration.
+    Cni,
+    /// The small state files of kubelet.
+    KubeletState,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 14] = [
+        Part::Slots,
+        Part::Units,
+        Part::Programs,
+        Part::Healthz,
+        Part::Runtime,
+        Part::Versions,
+        Part::Node,
+        Part::Arc,
+        Part::Certificates,
+        Part::Disks,
+        Part::Clock,
+        Part::Reboot,
+        Part::Cni,
+        Part::KubeletState,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Slots => "versions",
+            Part::Units => "units",
+            Part::Programs => "programs",
+            Part::Healthz => "healthz",
+            Part::Runtime => "runtime",
+            Part::Versions => "version_numbers",
+            Part::Node => "node",
+            Part::Arc => "arc",
+            Part::Certificates => "certificates",
+            Part::Disks => "disks",
+            Part::Clock => "clock",
+            Part::Reboot => "reboot",
+            Part::Cni => "cni",
+            Part::KubeletState => "kubelet_state",
         }
     }
 }
@@ -84,10 +172,21 @@ impl Seams {
 pub struct UnitView {
     /// What systemd knows.
     pub state: Known<UnitState>,
-    /// Its main process, when it has one.
+    /// Its main process.
+    pub program: ProgramView,
+    /// The last lines of its log when it failed.
+    pub last_lines: Vec<String>,
+}
+
+/// The main process of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramView {
+    /// The process; `None` when the unit has none.
     pub process: Known<Option<Process>>,
-    /// The slot whose program the main process runs; `None` when it is another program or there is none.
+    /// The slot whose program it runs; `None` when it is another program or there is none.
     pub slot: Option<String>,
+    /// Its memory in RAM, in bytes.
+    pub resident: Option<u64>,
 }
 
 impl UnitView {
@@ -95,9 +194,19 @@ impl UnitView {
     pub fn is_active(&self) -> bool {
         self.state.as_ref().is_ok_and(UnitState::is_active)
     }
+
+    /// It does not run as it should: what its log says is of interest.
+    pub fn is_failing(&self) -> bool {
+        self.state.as_ref().is_ok_and(is_failing)
+    }
 }
 
-/// Everything that was seen at one moment.
+/// One that ended once and is started again is not failing: reading a journal takes longer than the start.
+pub(crate) fn is_failing(state: &UnitState) -> bool {
+    state.active == "failed" || (state.sub == "auto-restart" && state.restarts >= crate::judge::LOOPING)
+}
+
+/// Everything that was seen, each part at its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// When the collection began.
@@ -120,143 +229,94 @@ pub struct Observation {
     pub node: Known<Option<NodeView>>,
     /// Azure Arc; `None` where it is not configured.
     pub arc: Option<Known<ArcStatus>>,
+    /// The certificates.
+    pub certificates: Known<Vec<Certificate>>,
+    /// The file systems.
+    pub disks: Vec<Disk>,
+    /// The difference of the clocks.
+    pub clock: Known<ClockSkew>,
+    /// Whether a reboot is needed.
+    pub reboot: Known<PendingReboot>,
+    /// The network plugin's configuration.
+    pub cni: Known<Cni>,
+    /// State files of kubelet that it cannot read.
+    pub damaged_state: Vec<PathBuf>,
+}
+
+/// What a part is found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the field of the observation of that name")]
+pub enum Fact {
+    Slots(Known<SlotsView>),
+    Units(BTreeMap<String, UnitView>),
+    Programs(BTreeMap<String, ProgramView>),
+    Healthz(Known<()>),
+    Runtime(Known<RuntimeStatus>),
+    Versions(Known<RuntimeVersion>, Known<String>),
+    Node(Known<Option<NodeView>>),
+    Arc(Option<Known<ArcStatus>>),
+    Certificates(Known<Vec<Certificate>>),
+    Disks(Vec<Disk>),
+    Clock(Known<ClockSkew>),
+    Reboot(Known<PendingReboot>),
+    Cni(Known<Cni>),
+    KubeletState(Vec<PathBuf>),
 }
 
 impl Observation {
+    /// Nothing was looked at yet.
+    pub fn blank(now: Timestamp) -> Self {
+        fn not_yet<T>() -> Known<T> {
+            Err("it was not looked at yet".into())
+        }
+        Self {
+            began: now,
+            at: now,
+            slots: not_yet(),
+            units: BTreeMap::new(),
+            healthz: not_yet(),
+            runtime: not_yet(),
+            runtime_version: not_yet(),
+            runc_version: not_yet(),
+            node: not_yet(),
+            arc: None,
+            certificates: not_yet(),
+            disks: Vec::new(),
+            clock: not_yet(),
+            reboot: not_yet(),
+            cni: not_yet(),
+            damaged_state: Vec::new(),
+        }
+    }
+
     /// A unit of the list above.
     pub fn unit(&self, name: &str) -> Option<&UnitView> {
         self.units.get(name)
     }
-}
 
-/// Asks everything. Takes as long as the slowest seam, some seconds at most; never fails as a whole.
-pub async fn observe(seams: &Seams, arc: bool) -> Observation {
-    let began = seams.clock.now();
-    let slots = seams.slots.view();
-    let (containerd, kubelet, local_dns, agent, healthz, runtime, runtime_version, runc_version, node, arc) = tokio::join!(
-        unit(seams, UNIT_CONTAINERD, &slots),
-        unit(seams, UNIT_KUBELET, &slots),
-        unit(seams, UNIT_LOCAL_DNS, &slots),
-        unit(seams, UNIT_AGENT, &slots),
-        healthz(seams),
-        async { words(seams.cri.status(LOCAL).await) },
-        async { words(seams.cri.version(LOCAL).await) },
-        runc_version(seams, &slots),
-        own_node(seams),
-        arc_status(seams, arc),
-    );
-    let units =
-        [(UNIT_CONTAINERD, containerd), (UNIT_KUBELET, kubelet), (UNIT_LOCAL_DNS, local_dns), (UNIT_AGENT, agent)];
-    Observation {
-        began,
-        at: seams.clock.now(),
-        slots,
-        units: units.into_iter().map(|(name, view)| (name.to_owned(), view)).collect(),
-        healthz,
-        runtime,
-        runtime_version,
-        runc_version,
-        node,
-        arc,
-    }
-}
-
-fn words<T>(result: Result<T, HostError>) -> Known<T> {
-    result.map_err(|e| match std::error::Error::source(&e) {
-        Some(cause) => format!("{e}: {cause}"),
-        None => e.to_string(),
-    })
-}
-
-async fn unit(seams: &Seams, name: &str, slots: &Known<SlotsView>) -> UnitView {
-    let state = match tokio::time::timeout(LOCAL, seams.systemd.unit(name)).await {
-        Ok(state) => words(state),
-        Err(_) => Err(format!("systemd did not answer within {} s", LOCAL.as_secs())),
-    };
-    let process = match &state {
-        Ok(state) if state.main_pid != 0 => words(seams.processes.get(state.main_pid)),
-        _ => Ok(None),
-    };
-    let slot = match (&process, slots) {
-        (Ok(Some(process)), Ok(slots)) => running_slot(seams, process, slots),
-        _ => None,
-    };
-    UnitView { state, process, slot }
-}
-
-/// The slot whose file the process runs, by device and inode: a path can be faked, and says ` (deleted)` after a removal.
-fn running_slot(seams: &Seams, process: &Process, slots: &SlotsView) -> Option<String> {
-    let id = process.exe_id?;
-    let program = process.exe.file_name()?;
-    let same = |path: &Path| seams.fs.stat(path).ok().flatten().is_some_and(|stat| (stat.dev, stat.ino) == id);
-    let mut all = slots.current.iter().chain(&slots.others);
-    all.find(|slot| same(&seams.slots.base().join(&slot.name).join("bin").join(program))).map(|slot| slot.name.clone())
-}
-
-async fn healthz(seams: &Seams) -> Known<()> {
-    match seams.probe.http_get(KUBELET_HEALTHZ, LOCAL).await {
-        Ok(answer) if answer.is_success() => Ok(()),
-        Ok(answer) => {
-            let line: String = answer.body.lines().next().unwrap_or_default().chars().take(200).collect();
-            Err(format!("kubelet's healthz answers {}: {line}", answer.status))
+    /// Takes a fact in.
+    pub fn take(&mut self, fact: Fact) {
+        match fact {
+            Fact::Slots(slots) => self.slots = slots,
+            Fact::Units(units) => self.units = units,
+            Fact::Programs(programs) => {
+                for (unit, program) in programs {
+                    if let Some(view) = self.units.get_mut(&unit) {
+                        view.program = program;
+                    }
+                }
+            }
+            Fact::Healthz(healthz) => self.healthz = healthz,
+            Fact::Runtime(runtime) => self.runtime = runtime,
+            Fact::Versions(runtime, runc) => (self.runtime_version, self.runc_version) = (runtime, runc),
+            Fact::Node(node) => self.node = node,
+            Fact::Arc(arc) => self.arc = arc,
+            Fact::Certificates(certificates) => self.certificates = certificates,
+            Fact::Disks(disks) => self.disks = disks,
+            Fact::Clock(clock) => self.clock = clock,
+            Fact::Reboot(reboot) => self.reboot = reboot,
+            Fact::Cni(cni) => self.cni = cni,
+            Fact::KubeletState(damaged) => self.damaged_state = damaged,
         }
-        Err(e) => Err(e.to_string()),
     }
-}
-
-async fn own_node(seams: &Seams) -> Known<Option<NodeView>> {
-    let Some(node) = &seams.node else { return Err("the node's name is not known".into()) };
-    match tokio::time::timeout(REMOTE, node.view(REMOTE)).await {
-        Ok(view) => view.map_err(|e| e.reason),
-        Err(_) => Err(format!("the API server did not answer within {} s", REMOTE.as_secs())),
-    }
-}
-
-/// runc is no service: where the slot does not record its version, its own word counts.
-async fn runc_version(seams: &Seams, slots: &Known<SlotsView>) -> Known<String> {
-    let current = match slots {
-        Ok(SlotsView { current: Some(current), .. }) => current,
-        Ok(_) => return Err("no version is active".into()),
-        Err(e) => return Err(e.clone()),
-    };
-    if let Some(version) = &current.runc_version {
-        return Ok(version.clone());
-    }
-    let program = seams.slots.base().join(&current.name).join("bin/runc");
-    let output = run(seams, &program, &["--version"]).await?;
-    parse_runc_version(&output).ok_or_else(|| format!("{} --version prints no version", program.display()))
-}
-
-/// Of the first line with the word `version`, the word after it, without `v`.
-pub fn parse_runc_version(text: &str) -> Option<String> {
-    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == "version"))?;
-    let version = line.split_whitespace().skip_while(|word| *word != "version").nth(1)?;
-    Some(version.trim_start_matches('v').to_owned())
-}
-
-async fn arc_status(seams: &Seams, wanted: bool) -> Option<Known<ArcStatus>> {
-    if !wanted {
-        return None;
-    }
-    let Some(program) = seams.commands.look_path("azcmagent") else {
-        return Some(Err("azcmagent is not installed".into()));
-    };
-    Some(run(seams, &program, &["show"]).await.map(|text| parse_azcmagent_show(&text)))
-}
-
-async fn run(seams: &Seams, program: &Path, args: &[&str]) -> Known<String> {
-    let command = Command {
-        program: program.to_path_buf(),
-        args: args.iter().map(ToString::to_string).collect(),
-        env: BTreeMap::new(),
-        stdin: Vec::new(),
-        deadline: COMMAND,
-        max_output: 64 * 1024,
-    };
-    let output = words(seams.commands.run(&command).await)?;
-    if output.code != Some(0) {
-        let how = output.code.map_or_else(|| "was ended by a signal".to_owned(), |code| format!("ended with {code}"));
-        return Err(format!("{} {} {how}", program.display(), args.join(" ")));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,79 +1,162 @@
-//! The report for people and for machines.
+//! The snapshot for people and for machines.
 
-use crate::report::{NodeReport, UnitReport, Verdict};
+use flexnode_model::snapshot::{Reading, Snapshot, UnitReport, Verdict};
+use jiff::Timestamp;
 use std::fmt::Write as _;
 
-/// The report as JSON, two spaces of indent, a newline at the end.
-pub fn to_json(report: &NodeReport) -> String {
-    // A report is made of texts, numbers and lists: it can always be written.
-    let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
-    text.push('\n');
+/// The snapshot as JSON, two spaces of indent, a newline at the end.
+pub fn to_json(snapshot: &Snapshot) -> String {
+    String::from_utf8_lossy(&snapshot.encode()).into_owned()
+}
+
+/// The snapshot as JSON in one line: one of many.
+pub fn to_json_line(snapshot: &Snapshot) -> String {
+    // A snapshot is made of texts, numbers and lists: it can always be written.
+    let mut line = serde_json::to_string(snapshot).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// The snapshot as YAML.
+pub fn to_yaml(snapshot: &Snapshot) -> String {
+    // Through JSON's values, so that both have the same keys and spellings.
+    let value = serde_json::to_value(snapshot).unwrap_or_default();
+    let mut text = serde_saphyr::to_string(&value).unwrap_or_default();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
     text
 }
 
-/// The report as text: the verdict in one line, then what deviates, then the rest.
-pub fn to_text(report: &NodeReport) -> String {
-    let mut text = format!("{}\n", report.summary);
+/// The snapshot as text: the verdict in one line, then what deviates, then the rest.
+pub fn to_text(snapshot: &Snapshot) -> String {
+    let mut text = format!("{}\n", snapshot.summary);
     // The first deviation stands in the verdict already.
-    for deviation in report.deviations.iter().skip(usize::from(report.verdict == Verdict::Degraded)) {
-        let _ = writeln!(text, "  ! {deviation}");
+    for deviation in snapshot.deviations.iter().skip(usize::from(snapshot.verdict == Verdict::Degraded)) {
+        let _ = writeln!(text, "  ! {}", deviation.message);
     }
-    for note in &report.notes {
+    for note in &snapshot.notes {
         let _ = writeln!(text, "  - {note}");
     }
-    if report.verdict == Verdict::NotANode {
+    if snapshot.verdict == Verdict::NotANode {
         return text;
     }
+    edits(&mut text, snapshot);
     text.push('\n');
+    rows(&mut text, snapshot);
+    if !snapshot.units.is_empty() {
+        text.push('\n');
+        units(&mut text, &snapshot.units, snapshot.at);
+    }
+    for unit in snapshot.units.iter().filter(|unit| !unit.last_lines.is_empty()) {
+        let _ = writeln!(text, "\nThe last lines of {}:", unit.unit);
+        for line in &unit.last_lines {
+            let _ = writeln!(text, "    {}", line.trim_end());
+        }
+    }
+    text
+}
+
+/// The settings of the configuration that say something else than what runs.
+fn edits(text: &mut String, snapshot: &Snapshot) {
+    let differences = &snapshot.goal.differences;
+    if differences.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nTo keep what runs, these lines of the configuration have to be edited:");
+    for difference in differences {
+        let _ = writeln!(text, "    {}: {} -> {}", difference.path, difference.to, difference.from);
+    }
+}
+
+fn rows(text: &mut String, snapshot: &Snapshot) {
     let mut row = |key: &str, value: &str| {
         let _ = writeln!(text, "{key:<14}{value}");
     };
-    row("Node", &node_words(report));
+    row("Node", &node_words(snapshot));
     let unknown = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".into());
     let versions = format!(
         "kubelet {}, containerd {}, runc {}, agent {}",
-        unknown(&report.kubernetes_version),
-        unknown(&report.containerd_version),
-        unknown(&report.runc_version),
-        report.agent_version
+        unknown(&snapshot.kubernetes_version),
+        unknown(&snapshot.containerd_version),
+        unknown(&snapshot.runc_version),
+        snapshot.agent_version
     );
     row("Versions", &versions);
-    row("Slot", report.slot.as_deref().unwrap_or("none"));
-    if !report.previous_slots.is_empty() {
-        row("Other slots", &report.previous_slots.join(", "));
+    row("Slot", snapshot.slot.as_deref().unwrap_or("none"));
+    if !snapshot.other_slots.is_empty() {
+        row("Other slots", &snapshot.other_slots.join(", "));
     }
-    if !report.units.is_empty() {
-        text.push('\n');
-        units(&mut text, &report.units);
+    if let Some(since) = snapshot.since {
+        let word = if snapshot.verdict == Verdict::Healthy { "healthy" } else { "degraded" };
+        row("State", &format!("{word} for {}", span(snapshot.at.duration_since(since).as_secs())));
     }
-    text
+    if let Some(goal) = &snapshot.goal.applied {
+        let says = match snapshot.goal.is_up_to_date() {
+            Some(true) => ", as the configuration says",
+            Some(false) => ", the configuration says something else",
+            None => "",
+        };
+        row("Goal", &format!("{goal}{says}"));
+    }
+    if let Some(last) = &snapshot.last_operation {
+        let ago = span(snapshot.at.duration_since(last.ended).as_secs());
+        let reason = last.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        row("Last done", &format!("{} {} ago, {}{reason}", last.operation, ago, outcome(last.outcome)));
+    }
+    for failed in &snapshot.goal.failed {
+        row("Failed goal", &format!("{} at {:.0}: {}", failed.goal, failed.when, crate::lines::clean(&failed.reason)));
+    }
+    if let Reading::Known(certificates) = &snapshot.certificates {
+        for certificate in certificates {
+            if let Reading::Known(validity) = &certificate.validity {
+                row("Certificate", &format!("{} until {:.0}", certificate.name, validity.not_after));
+            }
+        }
+    }
+    for mended in &snapshot.mended {
+        row("Mended", &format!("{:.0} {}: {}", mended.at, mended.unit, mended.what));
+    }
 }
 
-fn node_words(report: &NodeReport) -> String {
-    let name = report.node_name.as_deref().unwrap_or("unknown name");
-    let ready = match report.ready {
+fn outcome(outcome: flexnode_model::journal::Ending) -> &'static str {
+    use flexnode_model::journal::Ending;
+    match outcome {
+        Ending::Done => "done",
+        Ending::Failed => "failed",
+        Ending::RolledBack => "failed and rolled back",
+        Ending::RollbackFailed => "failed, and the way back had errors",
+        Ending::Cancelled => "cancelled",
+        Ending::Superseded => "given up for another operation",
+    }
+}
+
+fn node_words(snapshot: &Snapshot) -> String {
+    let name = snapshot.node_name.as_deref().unwrap_or("unknown name");
+    let ready = match snapshot.ready {
         Some(true) => "Ready",
         Some(false) => "not Ready",
         None => "readiness unknown",
     };
-    let since = report.node.as_ref().and_then(|n| n.ready.as_ref()).and_then(|r| r.since);
-    match since {
-        Some(since) => format!("{name}, {ready} for {}", span(report.at.duration_since(since).as_secs())),
+    let node = snapshot.node.known().and_then(Option::as_ref);
+    match node.and_then(|n| n.ready.as_ref()).and_then(|r| r.since) {
+        Some(since) => format!("{name}, {ready} for {}", span(snapshot.at.duration_since(since).as_secs())),
         None => format!("{name}, {ready}"),
     }
 }
 
-fn units(text: &mut String, units: &[UnitReport]) {
+fn units(text: &mut String, units: &[UnitReport], now: Timestamp) {
     let width = units.iter().map(|u| u.unit.len()).max().unwrap_or(0).max(4);
-    let _ = writeln!(text, "{:<width$}  {:<22}{:<12}{:<10}RESTARTS", "UNIT", "STATE", "FOR", "PID");
+    let _ = writeln!(text, "{:<width$}  {:<22}{:<12}{:<10}{:<10}RESTARTS", "UNIT", "STATE", "FOR", "PID", "MEMORY");
     for unit in units {
         let state = match unit.sub.as_str() {
             "" => unit.active.clone(),
             sub => format!("{} ({sub})", unit.active),
         };
-        let time = unit.seconds.map_or_else(|| "-".to_owned(), span);
+        let time = unit.since.map_or_else(|| "-".to_owned(), |since| span(now.duration_since(since).as_secs()));
         let pid = unit.main_pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        let _ = writeln!(text, "{:<width$}  {state:<22}{time:<12}{pid:<10}{}", unit.unit, unit.restarts);
+        let memory = unit.resident_bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+        let _ = writeln!(text, "{:<width$}  {state:<22}{time:<12}{pid:<10}{memory:<10}{}", unit.unit, unit.restarts);
     }
 }
 

@@ -1,13 +1,17 @@
 //! A joined node of fakes, for the tests of collector and report.
 
+use crate::certificates::Certificates;
 use crate::node::{NodeUnknown, NodeView, OwnNode, ReadyCondition};
-use crate::observe::{Observation, Seams, UNIT_AGENT, UNIT_CONTAINERD, UNIT_KUBELET, observe};
+use crate::observe::{Known, Observation, Seams, Skew, UNIT_AGENT, UNIT_CONTAINERD, UNIT_KUBELET, Witnesses, observe};
 use crate::slots::{BASE, FsSlots};
 use async_trait::async_trait;
 use flexnode_host::cri::RuntimeVersion;
 use flexnode_host::cri::fake::FakeCri;
 use flexnode_host::probe::{FakeProbe, KUBELET_HEALTHZ};
+use flexnode_host::space::FakeSpace;
 use flexnode_host::testing::FakeHost;
+use flexnode_model::snapshot::{Certificate, ClockSkew, Reading, Validity};
+use jiff::Timestamp;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,7 +44,40 @@ pub fn node(status: Option<bool>, reason: &str, message: &str) -> NodeView {
     }
 }
 
+/// Certificates that the test sets.
+#[derive(Debug)]
+pub struct FakeCertificates(pub Mutex<Known<Vec<Certificate>>>);
+
+impl Certificates for FakeCertificates {
+    fn view(&self) -> Known<Vec<Certificate>> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A difference of clocks that the test sets.
+#[derive(Debug)]
+pub struct FakeSkew(pub Mutex<Known<i64>>);
+
+impl Skew for FakeSkew {
+    fn skew(&self, now: Timestamp) -> Known<ClockSkew> {
+        self.0.lock().unwrap().clone().map(|seconds| ClockSkew { seconds, measured: now })
+    }
+}
+
+/// kubelet's client certificate, good between these times.
+pub fn client_certificate(from: &str, to: &str) -> Certificate {
+    let validity = Validity { not_before: from.parse().unwrap(), not_after: to.parse().unwrap() };
+    Certificate {
+        name: "kubeletClient".into(),
+        path: "/var/lib/kubelet/pki/kubelet-client-current.pem".into(),
+        validity: Reading::Known(validity),
+    }
+}
+
 pub struct FakeNodeHost {
+    pub space: Arc<FakeSpace>,
+    pub certificates: Arc<FakeCertificates>,
+    pub skew: Arc<FakeSkew>,
     pub host: FakeHost,
     pub cri: Arc<FakeCri>,
     pub probe: Arc<FakeProbe>,
@@ -55,6 +92,9 @@ impl FakeNodeHost {
     /// Nothing is installed.
     pub fn bare() -> Self {
         Self {
+            space: Arc::default(),
+            certificates: Arc::new(FakeCertificates(Mutex::new(Ok(Vec::new())))),
+            skew: Arc::new(FakeSkew(Mutex::new(Ok(0)))),
             host: FakeHost::new(),
             cri: Arc::default(),
             probe: Arc::default(),
@@ -100,12 +140,22 @@ impl FakeNodeHost {
             }),
         );
         this.node.set(Ok(Some(node(Some(true), "KubeletReady", "kubelet is posting ready status"))));
+        let certificate = client_certificate("2025-06-01T00:00:00Z", "2026-06-01T00:00:00Z");
+        *this.certificates.0.lock().unwrap() = Ok(vec![certificate]);
         this
     }
 
     pub fn seams(&self) -> Seams {
-        let slots = Arc::new(FsSlots::new(self.host.fs.clone(), BASE));
-        Seams::new(&self.host.host(), self.probe.clone(), self.cri.clone(), slots, Some(self.node.clone()))
+        let witnesses = Witnesses {
+            probe: self.probe.clone(),
+            cri: self.cri.clone(),
+            slots: Arc::new(FsSlots::new(self.host.fs.clone(), BASE)),
+            space: self.space.clone(),
+            node: Some(self.node.clone()),
+            certificates: Some(self.certificates.clone()),
+            skew: Some(self.skew.clone()),
+        };
+        Seams::new(&self.host.host(), witnesses)
     }
 
     pub async fn observe(&self) -> Observation {

@@ -28,7 +28,9 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             [CompletionResult]::new('--version', '--version', [CompletionResultType]::ParameterName, 'Print version')
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
             [CompletionResult]::new('bootstrap', 'bootstrap', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
-            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now')
+            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now: the verdict, what deviates, and the rest')
+            [CompletionResult]::new('healthz', 'healthz', [CompletionResultType]::ParameterValue, 'Say in one line whether the node is healthy, by what the agent''s service wrote last')
+            [CompletionResult]::new('metrics', 'metrics', [CompletionResultType]::ParameterValue, 'Print the metrics of the agent''s service')
             [CompletionResult]::new('upgrade', 'upgrade', [CompletionResultType]::ParameterValue, 'Bring the node to what the configuration says, and back by itself when that does not come up')
             [CompletionResult]::new('rollback', 'rollback', [CompletionResultType]::ParameterValue, 'Go back to the version that ran before, or to another one that is installed')
             [CompletionResult]::new('restart', 'restart', [CompletionResultType]::ParameterValue, 'Restart containerd and kubelet; pods are left alone')
@@ -67,10 +69,26 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             break
         }
         'aks-flex-node;status' {
-            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'The configuration file; root''s and not readable by others')
+            [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or a document for programs')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-w', '-w', [CompletionResultType]::ParameterName, 'Go on, and show each change; in JSON one document a line')
+            [CompletionResult]::new('--watch', '--watch', [CompletionResultType]::ParameterName, 'Go on, and show each change; in JSON one document a line')
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help (see more with ''--help'')')
+            break
+        }
+        'aks-flex-node;healthz' {
+            [CompletionResult]::new('--max-age', '--max-age', [CompletionResultType]::ParameterName, 'A status that is older says nothing about now')
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            break
+        }
+        'aks-flex-node;metrics' {
+            [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'aks-flex-node;upgrade' {
@@ -253,7 +271,9 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
         }
         'aks-flex-node;help' {
             [CompletionResult]::new('start', 'start', [CompletionResultType]::ParameterValue, 'Make this host a node of the cluster that the configuration names; running it again changes nothing')
-            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now')
+            [CompletionResult]::new('status', 'status', [CompletionResultType]::ParameterValue, 'Show what the node is now: the verdict, what deviates, and the rest')
+            [CompletionResult]::new('healthz', 'healthz', [CompletionResultType]::ParameterValue, 'Say in one line whether the node is healthy, by what the agent''s service wrote last')
+            [CompletionResult]::new('metrics', 'metrics', [CompletionResultType]::ParameterValue, 'Print the metrics of the agent''s service')
             [CompletionResult]::new('upgrade', 'upgrade', [CompletionResultType]::ParameterValue, 'Bring the node to what the configuration says, and back by itself when that does not come up')
             [CompletionResult]::new('rollback', 'rollback', [CompletionResultType]::ParameterValue, 'Go back to the version that ran before, or to another one that is installed')
             [CompletionResult]::new('restart', 'restart', [CompletionResultType]::ParameterValue, 'Restart containerd and kubelet; pods are left alone')
@@ -273,6 +293,12 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             break
         }
         'aks-flex-node;help;status' {
+            break
+        }
+        'aks-flex-node;help;healthz' {
+            break
+        }
+        'aks-flex-node;help;metrics' {
             break
         }
         'aks-flex-node;help;upgrade' {

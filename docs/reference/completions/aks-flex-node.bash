@@ -31,8 +31,14 @@ _aks__flex__node() {
             aks__flex__node,daemon)
                 cmd="aks__flex__node__subcmd__daemon"
                 ;;
+            aks__flex__node,healthz)
+                cmd="aks__flex__node__subcmd__healthz"
+                ;;
             aks__flex__node,help)
                 cmd="aks__flex__node__subcmd__help"
+                ;;
+            aks__flex__node,metrics)
+                cmd="aks__flex__node__subcmd__metrics"
                 ;;
             aks__flex__node,plan)
                 cmd="aks__flex__node__subcmd__plan"
@@ -79,8 +85,14 @@ _aks__flex__node() {
             aks__flex__node__subcmd__help,daemon)
                 cmd="aks__flex__node__subcmd__help__subcmd__daemon"
                 ;;
+            aks__flex__node__subcmd__help,healthz)
+                cmd="aks__flex__node__subcmd__help__subcmd__healthz"
+                ;;
             aks__flex__node__subcmd__help,help)
                 cmd="aks__flex__node__subcmd__help__subcmd__help"
+                ;;
+            aks__flex__node__subcmd__help,metrics)
+                cmd="aks__flex__node__subcmd__help__subcmd__metrics"
                 ;;
             aks__flex__node__subcmd__help,plan)
                 cmd="aks__flex__node__subcmd__help__subcmd__plan"
@@ -155,7 +167,7 @@ _aks__flex__node() {
 
     case "${cmd}" in
         aks__flex__node)
-            opts="-h -V --log-level --help --version start bootstrap status upgrade rollback restart stop start-node slots reset unbootstrap daemon agent plan bundle version completion help"
+            opts="-h -V --log-level --help --version start bootstrap status healthz metrics upgrade rollback restart stop start-node slots reset unbootstrap daemon agent plan bundle version completion help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -286,8 +298,30 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__healthz)
+            opts="-h --max-age --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --max-age)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__help)
-            opts="start status upgrade rollback restart stop start-node slots reset daemon plan bundle version completion help"
+            opts="start status healthz metrics upgrade rollback restart stop start-node slots reset daemon plan bundle version completion help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -342,7 +376,35 @@ _aks__flex__node() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__healthz)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__help__subcmd__metrics)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -545,6 +607,24 @@ _aks__flex__node() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        aks__subcmd__flex__subcmd__node__subcmd__metrics)
+            opts="-h --log-level --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug trace" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -879,14 +959,18 @@ _aks__flex__node() {
             return 0
             ;;
         aks__subcmd__flex__subcmd__node__subcmd__status)
-            opts="-h --output --log-level --help"
+            opts="-w -h --config --output --watch --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --log-level)

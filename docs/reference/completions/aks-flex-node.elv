@@ -25,7 +25,9 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand --version 'Print version'
             cand start 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
             cand bootstrap 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
-            cand status 'Show what the node is now'
+            cand status 'Show what the node is now: the verdict, what deviates, and the rest'
+            cand healthz 'Say in one line whether the node is healthy, by what the agent''s service wrote last'
+            cand metrics 'Print the metrics of the agent''s service'
             cand upgrade 'Bring the node to what the configuration says, and back by itself when that does not come up'
             cand rollback 'Go back to the version that ran before, or to another one that is installed'
             cand restart 'Restart containerd and kubelet; pods are left alone'
@@ -61,10 +63,24 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'aks-flex-node;status'= {
-            cand --output 'Text for people, or JSON for programs'
+            cand --config 'The configuration file; root''s and not readable by others'
+            cand --output 'Text for people, or a document for programs'
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -w 'Go on, and show each change; in JSON one document a line'
+            cand --watch 'Go on, and show each change; in JSON one document a line'
             cand -h 'Print help (see more with ''--help'')'
             cand --help 'Print help (see more with ''--help'')'
+        }
+        &'aks-flex-node;healthz'= {
+            cand --max-age 'A status that is older says nothing about now'
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help'
+            cand --help 'Print help'
+        }
+        &'aks-flex-node;metrics'= {
+            cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
+            cand -h 'Print help'
+            cand --help 'Print help'
         }
         &'aks-flex-node;upgrade'= {
             cand --config 'The configuration file; root''s and not readable by others'
@@ -224,7 +240,9 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         }
         &'aks-flex-node;help'= {
             cand start 'Make this host a node of the cluster that the configuration names; running it again changes nothing'
-            cand status 'Show what the node is now'
+            cand status 'Show what the node is now: the verdict, what deviates, and the rest'
+            cand healthz 'Say in one line whether the node is healthy, by what the agent''s service wrote last'
+            cand metrics 'Print the metrics of the agent''s service'
             cand upgrade 'Bring the node to what the configuration says, and back by itself when that does not come up'
             cand rollback 'Go back to the version that ran before, or to another one that is installed'
             cand restart 'Restart containerd and kubelet; pods are left alone'
@@ -242,6 +260,10 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         &'aks-flex-node;help;start'= {
         }
         &'aks-flex-node;help;status'= {
+        }
+        &'aks-flex-node;help;healthz'= {
+        }
+        &'aks-flex-node;help;metrics'= {
         }
         &'aks-flex-node;help;upgrade'= {
         }

@@ -2,7 +2,9 @@
 
 mod bundle;
 mod daemon;
+mod healthz;
 mod lifecycle;
+mod metrics;
 mod plan;
 mod reset;
 mod rollback;
@@ -32,6 +34,8 @@ pub(crate) fn run(cli: Cli, env: &mut Env) -> Result<Exit, Failure> {
         }
         Command::Start(args) => start::run(&args, env),
         Command::Status(args) => status::run(&args, env),
+        Command::Healthz(args) => Ok(healthz::run(&args, env)),
+        Command::Metrics => metrics::run(env),
         Command::Upgrade(args) => upgrade::run(&args, env),
         Command::Rollback(args) => rollback::run(&args, env),
         Command::Restart(args) => lifecycle::run(Lifecycle::Restart, &args, env),

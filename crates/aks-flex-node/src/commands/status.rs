@@ -1,24 +1,22 @@
-//! `aks-flex-node status`: what the node is now, in one look.
+//! `aks-flex-node status`: what the node is now, in one look; with `--watch` each time that it changes.
 
-use crate::cli::{Output, StatusArgs};
+use crate::cli::{StatusArgs, StatusOutput};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, session, version};
-use flexnode_daemon::lock::{HostLocks, Locks};
-use flexnode_daemon::record::RecordStore;
-use flexnode_host::Host;
-use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
-use flexnode_host::probe::LoopbackProbe;
-use flexnode_kube::{Names, NodeClient};
-use flexnode_model::journal::JournalRecord;
-use flexnode_ops::{Journal, JournalError, report};
-use flexnode_stack::places;
-use flexnode_status::node::OwnNode;
-use flexnode_status::observe::{Seams, observe};
-use flexnode_status::render;
-use flexnode_status::report::{Context, Verdict, report as judge};
-use flexnode_status::slots::{BASE, FsSlots};
-use std::sync::Arc;
+use flexnode_daemon::lock::HostLocks;
+use flexnode_daemon::look;
+use flexnode_host::{FileWatch as _, Host, Inotify};
+use flexnode_model::Snapshot;
+use flexnode_status::{Verdict, get_status_file_path, render};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// While it is watched, what the daemon does not tell is looked for so often.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A change seldom comes alone.
+const GATHER: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatusArgs, env: &Env) -> Result<Exit, Failure> {
@@ -26,90 +24,76 @@ pub(crate) fn run(args: &StatusArgs, env: &Env) -> Result<Exit, Failure> {
     if !env.is_root {
         env.terminal.err.line("note: this is not root, so some of it cannot be seen");
     }
-    let context = context(&host);
-    let seen = session::block_on(async { Ok(observe(&seams(&host, context.node_name.as_deref()), false).await) })?;
-    let report = judge(&seen, &context);
-    env.terminal.out.write(&match args.output.output {
-        Output::Text => render::to_text(&report),
-        Output::Json => render::to_json(&report),
-    });
-    Ok(match report.verdict {
+    let (config, file) = (args.config.config.clone(), get_status_file_path());
+    session::block_on(async {
+        let mut snapshot = snapshot(&host, &config, &file).await;
+        env.terminal.out.write(&text(&snapshot, args));
+        if args.watch {
+            let changed = Notify::new();
+            let dirs: Vec<PathBuf> = file.parent().map(Path::to_path_buf).into_iter().collect();
+            let tell = |_: &Path| changed.notify_one();
+            let told = async {
+                // Where files cannot be watched, the clock alone says when to look.
+                let _ = Inotify.watch(&dirs, &tell).await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = told => {}
+                () = follow(args, env, &host, &config, &file, &changed, &mut snapshot) => {}
+            }
+        }
+        Ok(exit(&snapshot))
+    })
+}
+
+/// Shows each change until nobody reads any more.
+async fn follow(
+    args: &StatusArgs,
+    env: &Env,
+    host: &Host,
+    config: &Path,
+    file: &Path,
+    changed: &Notify,
+    last: &mut Snapshot,
+) {
+    while !env.terminal.out.is_closed() {
+        tokio::select! {
+            () = changed.notified() => host.clock.sleep(GATHER).await,
+            () = host.clock.sleep(AGAIN) => {}
+        }
+        let now = snapshot(host, config, file).await;
+        if !now.says_the_same(last) {
+            let clear = if env.terminal.out.is_terminal && args.output == StatusOutput::Text { CLEAR } else { "" };
+            env.terminal.out.write(&format!("{clear}{}", text(&now, args)));
+        }
+        *last = now;
+    }
+}
+
+/// Home, and everything after it cleared (ECMA-48).
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+async fn snapshot(host: &Host, config: &Path, file: &Path) -> Snapshot {
+    look::snapshot(host, &HostLocks::default(), config, file, version::VERSION).await
+}
+
+fn text(snapshot: &Snapshot, args: &StatusArgs) -> String {
+    match (args.output, args.watch) {
+        (StatusOutput::Text, false) => render::to_text(snapshot),
+        // One after the other: a blank line between them.
+        (StatusOutput::Text, true) => format!("{}\n", render::to_text(snapshot)),
+        (StatusOutput::Json, false) => render::to_json(snapshot),
+        (StatusOutput::Json, true) => render::to_json_line(snapshot),
+        (StatusOutput::Yaml, false) => render::to_yaml(snapshot),
+        (StatusOutput::Yaml, true) => format!("---\n{}", render::to_yaml(snapshot)),
+    }
+}
+
+/// The exit code of a verdict.
+pub(super) fn exit(snapshot: &Snapshot) -> Exit {
+    match snapshot.verdict {
         Verdict::Healthy => Exit::Done,
         Verdict::Degraded => Exit::Degraded,
         Verdict::NotANode => Exit::NotANode,
-    })
-}
-
-fn seams(host: &Host, node: Option<&str>) -> Seams {
-    let slots = FsSlots::new(host.fs.clone(), BASE);
-    let node = node.map(|name| -> Arc<dyn OwnNode> {
-        Arc::new(NodeClient::from_kubelet_credentials(host.fs.clone(), places::KUBECONFIG, name, Names::system()))
-    });
-    Seams::new(host, Arc::new(LoopbackProbe), Arc::new(CriSocket::new(CONTAINERD_SOCKET)), Arc::new(slots), node)
-}
-
-/// What is recorded: the Node's name, and what did not end.
-fn context(host: &Host) -> Context {
-    let mut context = Context { agent_version: version::VERSION.into(), ..Context::default() };
-    match RecordStore::new(host.fs.clone()).load() {
-        Ok(record) => {
-            context.agent_expected = record.is_some();
-            context.node_name = record.and_then(|record| record.node_name);
-        }
-        Err(error) => context.deviations.push(report::line(&error)),
-    }
-    context.deviations.extend(unfinished(Journal::new(host.fs.clone()).open(), HostLocks::default().holder()));
-    context
-}
-
-/// An operation that did not end, in a sentence.
-fn unfinished(open: Result<Option<JournalRecord>, JournalError>, holder: Option<u32>) -> Option<String> {
-    let record = match open {
-        Ok(None) => return None,
-        Err(error) => return Some(report::line(&error)),
-        Ok(Some(record)) => record,
-    };
-    let operation = &record.operation;
-    Some(match (&record.failed_step, &record.error, holder) {
-        (_, _, Some(pid)) => format!("{operation} runs (PID {pid}) and is at step {}", record.step),
-        (Some(step), Some(error), None) if !record.is_interrupted() => {
-            format!("{operation} failed at step {step}: {error}; run aks-flex-node {operation} again to go on")
-        }
-        _ => format!(
-            "{operation} was interrupted at step {}; the agent's service or running it again goes on",
-            record.step
-        ),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flexnode_model::journal::{Subject, Writer};
-
-    fn record() -> JournalRecord {
-        let by = Writer { boot_id: "b".into(), pid: 1, owner: "command".into() };
-        let now = jiff::Timestamp::UNIX_EPOCH;
-        let subject = Subject { operation: "start".into(), ..Subject::default() };
-        let mut record = JournalRecord::open("1", subject, &by, now);
-        record.enter("import-images", now);
-        record
-    }
-
-    #[test]
-    fn what_did_not_end_is_told() {
-        assert_eq!(unfinished(Ok(None), None), None);
-        assert_eq!(
-            unfinished(Ok(Some(record())), None).unwrap(),
-            "start was interrupted at step import-images; the agent's service or running it again goes on"
-        );
-        let runs = unfinished(Ok(Some(record())), Some(42)).unwrap();
-        assert_eq!(runs, "start runs (PID 42) and is at step import-images");
-        let mut failed = record();
-        failed.fail("disk full", jiff::Timestamp::UNIX_EPOCH);
-        assert_eq!(
-            unfinished(Ok(Some(failed)), None).unwrap(),
-            "start failed at step import-images: disk full; run aks-flex-node start again to go on"
-        );
     }
 }

@@ -1,7 +1,9 @@
 //! The connection to PID 1.
 
 use super::private;
+use futures_util::stream::{SelectAll, select_all};
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 use tokio::time::timeout;
 use zbus::conn::Builder;
@@ -152,6 +154,27 @@ impl Bus {
         MessageStream::for_match_rule(rule.build()?, &self.connection, None).await
     }
 
+    /// Changes of properties of the units, and of unit files, from now on. A rule for each unit: the changes of all the
+    /// others on the host wake nobody here.
+    pub(super) async fn changes(self, units: &[&str]) -> zbus::Result<SelectAll<MessageStream>> {
+        let mut streams = Vec::new();
+        for unit in units {
+            let path = format!("/org/freedesktop/systemd1/unit/{}", escaped(unit));
+            let rule = self.signals("org.freedesktop.DBus.Properties", "PropertiesChanged").path(path);
+            streams.push(MessageStream::for_match_rule(rule.build()?, &self.connection, None).await?);
+        }
+        for member in ["UnitFilesChanged", "Reloading"] {
+            let rule = self.signals("org.freedesktop.systemd1.Manager", member).path("/org/freedesktop/systemd1");
+            streams.push(MessageStream::for_match_rule(rule.build()?, &self.connection, None).await?);
+        }
+        Ok(select_all(streams))
+    }
+
+    fn signals(&self, interface: &'static str, member: &'static str) -> zbus::match_rule::Builder<'static> {
+        let rule = MatchRule::builder().msg_type(zbus::message::Type::Signal).interface(interface).member(member);
+        if self.connection.is_bus() { rule.sender(SERVICE) } else { rule }
+    }
+
     async fn properties(&self, unit: &str, interface: &'static str) -> zbus::Result<Properties> {
         let path = self.manager.load_unit(unit).await?;
         let proxy = PropertiesProxy::builder(&self.connection).destination(SERVICE).path(path).build().await?;
@@ -164,5 +187,28 @@ impl Bus {
 
     pub(super) async fn service_properties(self, unit: &str) -> zbus::Result<Properties> {
         self.properties(unit, SERVICE_INTERFACE).await
+    }
+}
+
+/// A unit's name as a part of an object path: what is no letter or digit becomes `_` and two hex digits, a digit at the
+/// front too (sd_bus_path_encode(3)).
+fn escaped(unit: &str) -> String {
+    let mut path = String::new();
+    for (at, byte) in unit.bytes().enumerate() {
+        if byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()) {
+            path.push(char::from(byte));
+        } else {
+            let _ = write!(path, "_{byte:02x}");
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_in_object_paths() {
+        assert_eq!(super::escaped("unbounded-kubelet.service"), "unbounded_2dkubelet_2eservice");
+        assert_eq!(super::escaped("9p@x_y.service"), "_39p_40x_5fy_2eservice");
     }
 }

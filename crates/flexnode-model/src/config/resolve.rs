@@ -5,7 +5,7 @@ use super::types::Config;
 use super::values::{self, Fault, quantity};
 use crate::{CgroupLayout, ContainerdGoal, Isolation, Join, KubeletGoal, MachineGoal, Secret};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const SANDBOX_IMAGE: &str = "mcr.microsoft.com/oss/kubernetes/pause:3.9";
 const MAX_PODS: u32 = 110;
@@ -48,6 +48,11 @@ impl Config {
     /// The log level; `info` when none is set.
     pub fn log_level(&self) -> LogLevel {
         self.agent.log_level.as_deref().and_then(|text| log_level(text).ok()).unwrap_or_default()
+    }
+
+    /// Where the daemon serves metrics beside its socket.
+    pub fn metrics_listen(&self) -> Option<SocketAddr> {
+        self.agent.metrics_listen.as_deref().and_then(|text| loopback(text).ok())
     }
 
     /// The goal of this machine and what joining needs, after defaults.
@@ -132,6 +137,7 @@ fn resolve(config: &Config, facts: Option<&HostFacts>, out: &mut Collector) -> O
     let dns = networking.dns_service_ip.as_ref();
     let dns = out.optional("networking.dnsServiceIP", dns, values::address::one_or_pair).unwrap_or(vec![DNS_SERVICE]);
     out.optional("agent.logLevel", agent.log_level.as_ref(), log_level);
+    out.optional("agent.metricsListen", agent.metrics_listen.as_ref(), loopback);
     families(node_ips.as_deref().unwrap_or_default(), &dns, out);
     if node.isolation == Some(Isolation::Nspawn) {
         let what = "the isolation nspawn is not supported yet";
@@ -188,6 +194,17 @@ fn log_level(text: &str) -> Result<LogLevel, Fault> {
         "error" => Ok(LogLevel::Error),
         _ => Err(Fault::new(format!("{text:?} is no log level"), "write debug, info, warning or error")),
     }
+}
+
+/// An address that only programs on this host reach.
+fn loopback(text: &str) -> Result<SocketAddr, Fault> {
+    let fix = "write a loopback address with a port: 127.0.0.1:9464";
+    let address: SocketAddr =
+        text.trim().parse().map_err(|_| Fault::new(format!("{text:?} is no address with a port"), fix))?;
+    if !address.ip().is_loopback() {
+        return Err(Fault::new(format!("{address} can be reached from outside of this host"), fix));
+    }
+    Ok(address)
 }
 
 fn node_name(config: &Config, facts: Option<&HostFacts>, out: &mut Collector) -> Option<String> {

@@ -242,6 +242,8 @@ fn values_are_checked_where_they_stand() {
     for (path, value, words) in [
         ("agent.nodeName", json!("Node_1"), "write \"node-1\""),
         ("agent.logLevel", json!("loud"), "write debug, info, warning or error"),
+        ("agent.metricsListen", json!("127.0.0.1"), "write a loopback address with a port"),
+        ("agent.metricsListen", json!("0.0.0.0:9464"), "write a loopback address with a port"),
         ("components.kubernetes", json!("1.36"), "write all of it, 1.36.0"),
         ("components.sandboxImage", json!("pause"), "neither tag nor digest"),
         ("networking.dnsServiceIP", json!("dns"), "no IP address"),

@@ -52,6 +52,9 @@ pub struct Agent {
     pub node_name: Option<String>,
     /// `debug`, `info` (default), `warning` or `error`.
     pub log_level: Option<String>,
+    /// A loopback address with its port, `127.0.0.1:9464`, on which the daemon serves its metrics too. Default: only on its
+    /// Unix socket.
+    pub metrics_listen: Option<String>,
 }
 
 /// `components`

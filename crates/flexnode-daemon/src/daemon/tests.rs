@@ -1,0 +1,634 @@
+//! The whole loop on fakes: units that die, records that were left, files, the cluster.
+
+use super::cluster::Cluster;
+use super::*;
+use crate::lock::LockFailure;
+use crate::state::{STATE_PATH, StateStore};
+use flexnode_host::cri::fake::FakeCri;
+use flexnode_host::probe::{FakeAnswer, FakeProbe, HttpAnswer, KUBELET_HEALTHZ};
+use flexnode_host::space::FakeSpace;
+use flexnode_host::testing::{FakeHost, Script, Verb};
+use flexnode_host::{Clock as _, HostError};
+use flexnode_kube::watch::Told;
+use flexnode_kube::{ApiProblem, OwnCondition};
+use flexnode_model::snapshot::{Certificate, ClockSkew, NodeView, ReadyCondition, Reason, Snapshot};
+use flexnode_model::state::Extension;
+use flexnode_model::{HostRecord, State};
+use flexnode_ops::{Engine, Operation, Outcome, Recovery, Silent, Step};
+use flexnode_status::observe::{UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_status::{Verdict, load_snapshot_from_file, load_status_from_file};
+use jiff::Timestamp;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+#[derive(Debug)]
+struct Token(Arc<AtomicUsize>);
+impl Held for Token {}
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug, Default)]
+struct FakeLocks {
+    held: Arc<AtomicUsize>,
+    taken: AtomicUsize,
+    by_another: AtomicBool,
+    freed: Notify,
+}
+
+#[async_trait]
+impl Locks for FakeLocks {
+    fn acquire(&self, _: &str) -> Result<Box<dyn Held>, LockFailure> {
+        if self.by_another.load(Ordering::SeqCst) {
+            return Err("another holds it".into());
+        }
+        assert_eq!(self.held.fetch_add(1, Ordering::SeqCst), 0, "it is held already");
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Token(self.held.clone())))
+    }
+    async fn free(&self) -> Result<(), LockFailure> {
+        while self.by_another.load(Ordering::SeqCst) {
+            self.freed.notified().await;
+        }
+        Ok(())
+    }
+    fn holder(&self) -> Option<u32> {
+        self.by_another.load(Ordering::SeqCst).then_some(4711)
+    }
+}
+
+/// Runs the operation to its end, as often as it is asked; fails while it is told.
+#[derive(Debug)]
+struct FakeResume {
+    host: Host,
+    failures: AtomicUsize,
+    held: Arc<AtomicUsize>,
+    seen: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Resume for FakeResume {
+    async fn resume(&self, record: &JournalRecord, _: &Cancel, lock: Box<dyn Held>) -> Result<(), ResumeFailure> {
+        assert_eq!(self.held.load(Ordering::SeqCst), 1, "the lock is held while the operation runs");
+        self.seen.lock().unwrap().push(record.operation.clone());
+        if self.failures.load(Ordering::SeqCst) > 0 {
+            self.failures.fetch_sub(1, Ordering::SeqCst);
+            return Err("the configuration cannot be read".into());
+        }
+        let engine = Engine::new(&self.host, "daemon", Cancel::new())?;
+        assert!(engine.run(&operation(false), Arc::new(Silent)).await?.is_done());
+        drop(lock);
+        Ok(())
+    }
+    async fn unreadable(&self, _: Box<dyn Held>) -> Result<(), ResumeFailure> {
+        assert_eq!(self.held.load(Ordering::SeqCst), 1, "the lock is held meanwhile");
+        self.seen.lock().unwrap().push("unreadable".into());
+        Ok(())
+    }
+}
+
+fn operation(fail: bool) -> Operation {
+    let step = Step::new("one", "do it", Duration::from_secs(5), move |_| async move {
+        if fail { Err(flexnode_ops::StepError::new("no")) } else { Ok(Outcome::Unchanged) }
+    });
+    Operation {
+        kind: "start",
+        goal: String::new(),
+        from: None,
+        to: None,
+        steps: vec![step],
+        recovery: Recovery::Resume,
+    }
+}
+
+/// Tells when the test says so.
+#[derive(Debug, Default)]
+struct FakeWatches(Notify);
+
+#[async_trait]
+impl UnitWatch for FakeWatches {
+    async fn watch(&self, _: &[&str], tell: &(dyn Fn() + Send + Sync)) -> HostError {
+        loop {
+            tell();
+            self.0.notified().await;
+        }
+    }
+}
+
+#[async_trait]
+impl FileWatch for FakeWatches {
+    async fn watch(&self, _: &[PathBuf], _: &(dyn for<'p> Fn(&'p Path) + Send + Sync)) -> HostError {
+        std::future::pending().await
+    }
+}
+
+/// A cluster that keeps what it is told.
+#[derive(Debug)]
+struct FakeCluster {
+    node: Mutex<Told>,
+    changed: Notify,
+    said: Mutex<Vec<String>>,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Cluster for FakeCluster {
+    async fn watch(&self, _: &Notify, tell: &(dyn Fn(Told) + Send + Sync)) -> Infallible {
+        loop {
+            tell(self.node.lock().unwrap().clone());
+            self.changed.notified().await;
+        }
+    }
+    async fn set_conditions(&self, of: &[OwnCondition], _: Timestamp, _: Duration) -> Result<(), ApiProblem> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(ApiProblem::Forbidden("no".into()));
+        }
+        if let Ok(Some(node)) = &mut *self.node.lock().unwrap() {
+            for condition in of {
+                self.said.lock().unwrap().push(format!(
+                    "{}={} {}",
+                    condition.kind,
+                    condition.status_word(),
+                    condition.reason
+                ));
+                let value = (condition.status_word().to_owned(), condition.reason.clone());
+                node.own_conditions.insert(condition.kind.into(), value);
+            }
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+    async fn event(&self, of: &OwnCondition, _: Timestamp, _: Duration) -> Result<(), ApiProblem> {
+        self.said.lock().unwrap().push(format!("event {}", of.reason));
+        Ok(())
+    }
+    fn skew(&self, now: Timestamp) -> Result<ClockSkew, String> {
+        Ok(ClockSkew { seconds: 0, measured: now })
+    }
+    fn requests(&self) -> u64 {
+        7
+    }
+}
+
+#[derive(Debug)]
+struct OneCluster(Arc<FakeCluster>);
+impl Clusters for OneCluster {
+    fn of(&self, node: &str) -> Arc<dyn Cluster> {
+        assert_eq!(node, "node-1");
+        self.0.clone()
+    }
+}
+
+#[derive(Debug)]
+struct NoCertificates;
+impl Certificates for NoCertificates {
+    fn view(&self) -> Result<Vec<Certificate>, String> {
+        Ok(Vec::new())
+    }
+}
+
+struct Place {
+    fake: FakeHost,
+    locks: Arc<FakeLocks>,
+    resume: Arc<FakeResume>,
+    cluster: Arc<FakeCluster>,
+    probe: Arc<FakeProbe>,
+    watches: Arc<FakeWatches>,
+    context: DaemonContext,
+    _temp: tempfile::TempDir,
+}
+
+const GOAL: &[u8] = include_bytes!("../../../flexnode-model/tests/samples/machine-goal-1.json");
+
+fn ready() -> NodeView {
+    let ready = ReadyCondition { status: Some(true), reason: "KubeletReady".into(), ..ReadyCondition::default() };
+    NodeView {
+        name: "node-1".into(),
+        uid: "1".into(),
+        ready: Some(ready),
+        kubelet_version: "v1.36.3".into(),
+        ..NodeView::default()
+    }
+}
+
+impl Place {
+    /// A host that nothing was done to.
+    fn bare() -> Self {
+        let fake = FakeHost::new();
+        let temp = tempfile::tempdir().unwrap();
+        let locks = Arc::new(FakeLocks::default());
+        let resume = Arc::new(FakeResume {
+            host: fake.host(),
+            failures: AtomicUsize::new(0),
+            held: locks.held.clone(),
+            seen: Mutex::default(),
+        });
+        let cluster = Arc::new(FakeCluster {
+            node: Mutex::new(Ok(Some(ready()))),
+            changed: Notify::new(),
+            said: Mutex::default(),
+            refuses: AtomicBool::new(false),
+        });
+        let (probe, watches) = (Arc::new(FakeProbe::default()), Arc::new(FakeWatches::default()));
+        let context = DaemonContext {
+            host: fake.host(),
+            locks: locks.clone(),
+            resume: resume.clone(),
+            cancel: Cancel::new(),
+            agent_version: "0.1.0".into(),
+            config: crate::config_file::CONFIG_PATH.into(),
+            status_file: temp.path().join("run/status.json"),
+            probe: probe.clone(),
+            cri: Arc::new(FakeCri::default()),
+            space: Arc::new(FakeSpace::default()),
+            certificates: Arc::new(NoCertificates),
+            units: watches.clone(),
+            files: watches.clone(),
+            clusters: Arc::new(OneCluster(cluster.clone())),
+            metrics: metrics::Listen::default(),
+        };
+        Self { fake, locks, resume, cluster, probe, watches, context, _temp: temp }
+    }
+
+    /// A node that runs.
+    async fn node() -> Self {
+        let this = Self::bare();
+        let fs = &this.fake.fs;
+        let slot = "/opt/unbounded/node/1.36.3-aa";
+        fs.put_dir(format!("{slot}/etc"), 0o755).put_dir(format!("{slot}/bin"), 0o755);
+        let goal = String::from_utf8_lossy(GOAL).replace("\"edge-1\"", "\"node-1\"");
+        fs.put(format!("{slot}/etc/goal.json"), goal, 0o600).put(format!("{slot}/etc/manifest.json"), "{}", 0o644);
+        fs.put_link("1.36.3-aa", "/opt/unbounded/node/current");
+        for (unit, program) in [(UNIT_CONTAINERD, "containerd"), (UNIT_KUBELET, "kubelet")] {
+            fs.put(format!("{slot}/bin/{program}"), program, 0o755);
+            let text = format!(
+                "[Service]\nExecStart=/opt/unbounded/node/current/bin/{program}\n[Install]\nWantedBy=multi-user.target\n"
+            );
+            fs.put(format!("/etc/systemd/system/{unit}"), text, 0o644);
+        }
+        let text = "[Service]\nExecStart=/usr/lib/systemd/systemd\n[Install]\nWantedBy=multi-user.target\n";
+        fs.put(crate::service::SERVICE_UNIT_PATH, text, 0o644);
+        let systemd = &this.context.host.systemd;
+        systemd.reload().await.unwrap();
+        for unit in [UNIT_CONTAINERD, UNIT_KUBELET, crate::service::SERVICE_UNIT_NAME] {
+            systemd.enable(unit).await.unwrap();
+            systemd.start(unit, Duration::from_secs(5)).await.unwrap();
+        }
+        systemd.reload().await.unwrap();
+        this.fake.systemd.clear_calls();
+        this.record(|_| ());
+        let record = HostRecord { node_name: Some("node-1".into()), ..HostRecord::new(Timestamp::UNIX_EPOCH) };
+        fs.put_dir("/var/lib/aks-flex-node", 0o755).put(crate::record::RECORD_PATH, record.encode(), 0o600);
+        this.healthy(true);
+        this
+    }
+
+    fn record(&self, change: impl FnOnce(&mut Extension)) {
+        let mut own = Extension { goal: "aa".into(), active_slot: Some("1.36.3-aa".into()), ..Extension::default() };
+        change(&mut own);
+        let state = State { applied_kubernetes_version: "1.36.3".into(), flexnode: Some(own), ..State::default() };
+        StateStore::new(self.fake.fs.clone()).save(&state).unwrap();
+    }
+
+    fn healthy(&self, healthy: bool) {
+        let answer = HttpAnswer { status: if healthy { 200 } else { 500 }, body: "ok".into() };
+        self.probe.set(KUBELET_HEALTHZ, FakeAnswer::Answer(answer));
+    }
+
+    /// Runs the daemon until what it wrote fulfils `until`, then ends it. Gives the last snapshot.
+    async fn until(&self, what: &str, until: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        self.meanwhile(what, async |last: &mut dyn FnMut() -> Option<Snapshot>| last().is_some_and(|s| until(&s))).await
+    }
+
+    async fn meanwhile(
+        &self,
+        what: &str,
+        mut done: impl AsyncFnMut(&mut dyn FnMut() -> Option<Snapshot>) -> bool,
+    ) -> Snapshot {
+        let mut context = self.context.clone();
+        context.cancel = Cancel::new();
+        let file = context.status_file.clone();
+        let begin = self.fake.clock.monotonic();
+        let watch = async {
+            let mut last = || load_snapshot_from_file(&file).ok().flatten();
+            while !done(&mut last).await {
+                let waited = self.fake.clock.monotonic().saturating_sub(begin);
+                assert!(waited < Duration::from_hours(3), "waited for {what}: {:#?}", last());
+                tokio::task::yield_now().await;
+            }
+            context.cancel.request();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = run(&context) => {}
+            () = watch => {}
+        }
+        load_snapshot_from_file(&file).unwrap().unwrap()
+    }
+
+    fn starts(&self) -> Vec<String> {
+        self.fake
+            .systemd
+            .calls()
+            .into_iter()
+            .filter(|call| call.starts_with("start") || call.starts_with("restart"))
+            .collect()
+    }
+
+    fn kill(&self, unit: &str) {
+        let pid = self.fake.systemd.state(unit).main_pid;
+        self.fake.systemd.set_active(unit, "failed", "failed");
+        self.fake.processes.end(pid);
+    }
+}
+
+/// Leaves the record of a start that was killed in its first step.
+async fn interrupt(fake: &FakeHost) {
+    let engine = Engine::new(&fake.host(), "command", Cancel::new()).unwrap();
+    let hangs = Step::new("one", "do it", Duration::from_mins(5), |_| std::future::pending());
+    let operation = Operation { steps: vec![hangs], ..operation(false) };
+    let run = engine.run(&operation, Arc::new(Silent));
+    // Dropping it is what a kill is: the record stays as it was written last.
+    assert!(tokio::time::timeout(Duration::from_millis(10), run).await.is_err());
+    assert!(engine.journal().interrupted().unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_healthy_node_is_written_in_both_forms_and_nothing_is_done_to_it() {
+    let place = Place::node().await;
+    let snapshot = place.until("a healthy node", |s| s.verdict == Verdict::Healthy).await;
+    assert_eq!(snapshot.summary, "node-1 is Ready: Kubernetes 1.36.3");
+    assert_eq!((snapshot.goal.applied.as_deref(), snapshot.clock.known().unwrap().seconds), (Some("aa"), 0));
+    let status = load_status_from_file(&place.context.status_file).unwrap();
+    assert!(status.kubelet_running && status.kubelet_ready == "Ready");
+    assert_eq!(status.last_updated_reason.as_str(), "perodicStatusLoop");
+    assert_eq!(place.starts(), Vec::<String>::new());
+    assert_eq!(place.locks.taken.load(Ordering::SeqCst), 0, "the lock is not taken to look");
+}
+
+#[tokio::test]
+async fn a_quiet_node_is_written_at_least_once_a_minute_and_never_looks_old() {
+    let place = Place::node().await;
+    let first = place.until("a healthy node", |s| s.verdict == Verdict::Healthy).await;
+    let mut last = first.at;
+    for _ in 0..5 {
+        let next = place.until("another writing", |s| s.at > last).await;
+        assert!(next.at.duration_since(last).as_secs() <= 60, "{last} {}", next.at);
+        assert_eq!(next.since, first.since, "it goes on over daemons");
+        last = next.at;
+    }
+}
+
+#[tokio::test]
+async fn a_bare_host_has_a_daemon_all_the_same() {
+    let place = Place::bare();
+    let snapshot = place.until("anything", |_| true).await;
+    assert_eq!(snapshot.verdict, Verdict::NotANode);
+    assert_eq!(place.starts(), Vec::<String>::new());
+}
+
+/// C076: stopped from outside, by systemctl or a package's script.
+#[tokio::test]
+async fn a_unit_that_was_stopped_is_started_once_with_its_reason_and_then_left() {
+    let place = Place::node().await;
+    let systemd = place.context.host.systemd.clone();
+    systemd.stop(UNIT_KUBELET, Duration::from_secs(5)).await.unwrap();
+    let mut stopped_again = false;
+    let snapshot = place
+        .meanwhile("a unit that is left", async |last| {
+            let Some(snapshot) = last() else { return false };
+            if !snapshot.mended.is_empty() && !stopped_again {
+                stopped_again = true;
+                systemd.stop(UNIT_KUBELET, Duration::from_secs(5)).await.unwrap();
+                place.watches.0.notify_one();
+            }
+            snapshot.notes.iter().any(|note| note.contains("stopped again"))
+        })
+        .await;
+    assert_eq!(place.starts(), [format!("start {UNIT_KUBELET}")]);
+    let mended = &snapshot.mended[0];
+    assert_eq!((mended.unit.as_str(), mended.reason), (UNIT_KUBELET, Reason::UnitStopped));
+    assert!(mended.what.contains("somebody had stopped it"), "{}", mended.what);
+    assert_eq!(snapshot.reason, Some(Reason::UnitStopped));
+}
+
+#[tokio::test]
+async fn a_unit_that_failed_is_started_again_a_few_times() {
+    let place = Place::node().await;
+    place.fake.systemd.script_always(
+        Verb::Start,
+        UNIT_CONTAINERD,
+        Script::Fail { result: "exit-code".into(), exit_status: 1 },
+    );
+    place.kill(UNIT_CONTAINERD);
+    let snapshot = place.until("a unit that is left", |s| s.notes.iter().any(|note| note.contains("left alone"))).await;
+    assert_eq!(place.starts(), vec![format!("start {UNIT_CONTAINERD}"); decide::MOST_STARTS]);
+    assert!(snapshot.mended.iter().all(|mended| mended.what.contains("could not be started")), "{:?}", snapshot.mended);
+    assert_eq!(snapshot.reason, Some(Reason::UnitFailed));
+}
+
+#[tokio::test]
+async fn a_unit_that_is_masked_or_disabled_is_left_and_reported() {
+    let place = Place::node().await;
+    let systemd = place.context.host.systemd.clone();
+    systemd.stop(UNIT_KUBELET, Duration::from_secs(5)).await.unwrap();
+    systemd.disable(UNIT_KUBELET).await.unwrap();
+    systemd.reload().await.unwrap();
+    let begin = place.fake.clock.now();
+    let later = |s: &Snapshot| s.at.duration_since(begin).as_mins() > 10;
+    let snapshot = place.until("ten minutes", later).await;
+    assert_eq!((snapshot.reason, place.starts().len()), (Some(Reason::UnitStopped), 0));
+    assert!(snapshot.deviations[0].message.contains("disabled"), "{:?}", snapshot.deviations);
+}
+
+#[tokio::test]
+async fn what_a_person_stopped_stays_stopped() {
+    let place = Place::node().await;
+    place.record(|own| own.stopped_by_person = true);
+    place.kill(UNIT_KUBELET);
+    let begin = place.fake.clock.now();
+    let snapshot = place.until("ten minutes", |s| s.at.duration_since(begin).as_mins() > 10).await;
+    assert_eq!((snapshot.reason, place.starts().len()), (Some(Reason::StoppedByPerson), 0));
+    assert!(snapshot.summary.contains("stopped by a person"));
+}
+
+#[tokio::test]
+async fn nothing_is_done_while_another_holds_the_lock_or_without_a_record() {
+    let place = Place::node().await;
+    place.kill(UNIT_KUBELET);
+    place.locks.by_another.store(true, Ordering::SeqCst);
+    let begin = place.fake.clock.now();
+    place.until("ten minutes", |s| s.at.duration_since(begin).as_mins() > 10).await;
+    assert_eq!(place.starts(), Vec::<String>::new());
+    // A reset that has just let go has taken the state away.
+    place.locks.by_another.store(false, Ordering::SeqCst);
+    place.fake.fs.take(STATE_PATH);
+    let begin = place.fake.clock.now();
+    place.until("ten minutes", |s| s.at.duration_since(begin).as_mins() > 10).await;
+    assert_eq!(place.starts(), Vec::<String>::new());
+}
+
+/// C115, by the loop.
+#[tokio::test]
+async fn damaged_state_is_moved_aside_once_and_kubelet_started_again() {
+    let place = Place::node().await;
+    place.fake.fs.put("/var/lib/kubelet/pod_status_manager_state", r#"{"a":1}"#, 0o600);
+    place.healthy(false);
+    place.kill(UNIT_KUBELET);
+    let snapshot = place.until("something mended", |s| !s.mended.is_empty()).await;
+    assert_eq!(snapshot.mended[0].reason, Reason::KubeletStateDamaged);
+    assert!(!place.fake.fs.exists("/var/lib/kubelet/pod_status_manager_state"));
+    let kept = place.context.host.fs.read_dir(Path::new("/var/lib/kubelet")).unwrap();
+    assert!(kept.iter().any(|e| e.name.to_string_lossy().starts_with("pod_status_manager_state.damaged-")), "{kept:?}");
+    assert_eq!(place.starts()[0], format!("restart {UNIT_KUBELET}"));
+}
+
+#[tokio::test]
+async fn an_interrupted_operation_is_taken_up_under_the_lock() {
+    let place = Place::node().await;
+    interrupt(&place.fake).await;
+    place.until("its end", |s| s.last_operation.is_some()).await;
+    assert_eq!(*place.resume.seen.lock().unwrap(), ["start"]);
+    assert_eq!((place.locks.taken.load(Ordering::SeqCst), place.locks.held.load(Ordering::SeqCst)), (1, 0));
+    assert!(Journal::new(place.fake.fs.clone()).open().unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_operation_of_a_command_that_lives_is_shown_and_waited_for() {
+    let place = Place::node().await;
+    interrupt(&place.fake).await;
+    place.locks.by_another.store(true, Ordering::SeqCst);
+    let mut killed = false;
+    let snapshot = place
+        .meanwhile("its end", async |last| {
+            let Some(snapshot) = last() else { return false };
+            if let Some(open) = snapshot.operation.as_ref().filter(|_| !killed) {
+                assert_eq!((open.pid, open.step.as_str()), (Some(4711), "one"));
+                assert_eq!(snapshot.reason, Some(Reason::OperationInProgress));
+                assert!(place.resume.seen.lock().unwrap().is_empty());
+                killed = true;
+                place.locks.by_another.store(false, Ordering::SeqCst);
+                place.locks.freed.notify_one();
+            }
+            snapshot.last_operation.is_some()
+        })
+        .await;
+    assert_eq!(*place.resume.seen.lock().unwrap(), ["start"]);
+    assert_eq!(snapshot.operation, None);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_up_is_tried_again_and_told() {
+    let place = Place::node().await;
+    interrupt(&place.fake).await;
+    place.resume.failures.store(3, Ordering::SeqCst);
+    let begin = place.fake.clock.monotonic();
+    place.until("its end", |s| s.last_operation.is_some()).await;
+    assert_eq!(place.resume.seen.lock().unwrap().len(), 4);
+    let waited = place.fake.clock.monotonic().saturating_sub(begin).as_secs();
+    assert!((70..90).contains(&waited), "10 + 20 + 40 s, and not {waited}");
+}
+
+#[tokio::test]
+async fn a_record_that_makes_no_sense_stops_nothing_and_starts_nothing() {
+    let place = Place::node().await;
+    place.kill(UNIT_KUBELET);
+    place.fake.fs.put_dir("/var/lib/aks-flex-node/journal", 0o700);
+    place.fake.fs.put("/var/lib/aks-flex-node/journal/record.json", "{", 0o600);
+    let begin = place.fake.clock.now();
+    let snapshot = place.until("ten minutes", |s| s.at.duration_since(begin).as_mins() > 10).await;
+    assert_eq!(snapshot.reason, Some(Reason::RecordsUnreadable));
+    // Once, at its start, the node that is there is started; the loop acts on nothing.
+    assert_eq!(*place.resume.seen.lock().unwrap(), ["unreadable"]);
+    assert_eq!((place.starts().len(), place.locks.taken.load(Ordering::SeqCst)), (0, 1));
+    assert_eq!(place.locks.held.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn the_cluster_is_told_of_transitions_and_of_nothing_else() {
+    let place = Place::node().await;
+    let said = || place.cluster.said.lock().unwrap().clone();
+    place.meanwhile("the first word", async |_| said().len() >= 2).await;
+    let first = said();
+    assert_eq!(first[..2], ["FlexNodeAgentReady=True NodeHealthy", "FlexNodeUpToDate=Unknown NotKnown"], "{first:?}");
+    // The daemon that ends says so, and the next one takes it back, with an event.
+    assert_eq!(first[2], "FlexNodeAgentReady=Unknown AgentStopped", "{first:?}");
+    place.meanwhile("it runs again", async |_| said().len() >= 5).await;
+    assert_eq!(said()[3..5], ["FlexNodeAgentReady=True NodeHealthy", "event NodeHealthy"]);
+    place.cluster.said.lock().unwrap().clear();
+    let begin = place.fake.clock.now();
+    let mut ill = false;
+    let mut quiet = 0;
+    place
+        .meanwhile("a transition", async |last| {
+            let Some(snapshot) = last() else { return false };
+            if !ill && snapshot.at.duration_since(begin).as_mins() > 30 {
+                // Beside what the daemon before this one left.
+                quiet = said().iter().filter(|word| !word.contains("NodeHealthy")).count();
+                place.cluster.said.lock().unwrap().clear();
+                place.healthy(false);
+                ill = true;
+            }
+            said().iter().any(|word| word == "event KubeletUnhealthy")
+        })
+        .await;
+    assert_eq!(quiet, 0, "half an hour in which nothing changed");
+    assert_eq!(said()[..2], ["FlexNodeAgentReady=False KubeletUnhealthy", "event KubeletUnhealthy"]);
+}
+
+#[tokio::test]
+async fn a_cluster_that_refuses_or_is_away_stops_nothing() {
+    let place = Place::node().await;
+    place.cluster.refuses.store(true, Ordering::SeqCst);
+    let snapshot = place.until("a healthy node", |s| s.verdict == Verdict::Healthy).await;
+    assert_eq!(snapshot.ready, Some(true));
+    *place.cluster.node.lock().unwrap() = Err(ApiProblem::Connection("refused".into()));
+    place.cluster.changed.notify_one();
+    let snapshot = place.until("an API server that is away", |s| s.reason == Some(Reason::NodeUnknown)).await;
+    assert_eq!(snapshot.ready, None, "never an old value that looks fresh");
+    // C103: a Node that was deleted is told, and nothing is done about it.
+    *place.cluster.node.lock().unwrap() = Ok(None);
+    place.cluster.changed.notify_one();
+    place.until("no Node", |s| s.reason == Some(Reason::NodeMissing)).await;
+    assert_eq!(place.starts(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_a_reset_removed_is_not_made_again() {
+    let place = Place::node().await;
+    let dir = place.context.status_file.parent().unwrap().to_path_buf();
+    let begin = place.fake.clock.monotonic();
+    let mut removed = false;
+    let mut context = place.context.clone();
+    context.cancel = Cancel::new();
+    let meanwhile = async {
+        while place.fake.clock.monotonic().saturating_sub(begin) < Duration::from_mins(10) {
+            if !removed && load_snapshot_from_file(&context.status_file).is_ok() {
+                std::fs::remove_dir_all(&dir).unwrap();
+                place.healthy(false);
+                removed = true;
+            }
+            tokio::task::yield_now().await;
+        }
+        context.cancel.request();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = run(&context) => {}
+        () = meanwhile => {}
+    }
+    assert!(removed && !dir.exists());
+}
+
+#[tokio::test]
+async fn it_ends_at_once_when_nothing_runs() {
+    let place = Place::bare();
+    place.context.cancel.request();
+    run(&place.context).await;
+}
