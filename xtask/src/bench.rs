@@ -3,12 +3,9 @@
 //! The machines are shared and noisy: what is compared runs in turn (A B A B …), and the median of the pairs' ratios is the
 //! figure. Absolute times are there for the reader only.
 
-<<<<<<< HEAD
+mod daemon;
 mod downtime;
 mod healthz;
-=======
-mod daemon;
->>>>>>> status
 mod node;
 mod node_of;
 mod program;
@@ -23,11 +20,7 @@ use std::time::Duration;
 /// Arguments of `cargo xtask bench`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-<<<<<<< HEAD
-    /// Groups to run: size, program, start, reset, upgrade, rollback; all when none is named
-=======
-    /// Groups to run: size, program, start, reset, daemon; all when none is named
->>>>>>> status
+    /// Groups to run: size, program, start, reset, upgrade, rollback, daemon; all when none is named
     names: Vec<String>,
     /// One JSON object per measure
     #[arg(long)]
@@ -111,11 +104,7 @@ fn milliseconds(time: Duration) -> f64 {
 /// # Errors
 /// When something cannot be measured. A missed aim is no error: it is in the output.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
-<<<<<<< HEAD
-    const GROUPS: [&str; 6] = ["size", "program", "start", "reset", "upgrade", "rollback"];
-=======
-    const GROUPS: [&str; 5] = ["size", "program", "start", "reset", "daemon"];
->>>>>>> status
+    const GROUPS: [&str; 7] = ["size", "program", "start", "reset", "upgrade", "rollback", "daemon"];
     if let Some(unknown) = args.names.iter().find(|n| !GROUPS.contains(&n.as_str())) {
         bail!("there is no group {unknown}; there are {}", GROUPS.join(", "));
     }
@@ -152,14 +141,14 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     if wanted("upgrade") || wanted("rollback") {
         tell(downtime::measure(&program, args.pairs, &wanted)?)?;
     }
+    if wanted("daemon") {
+        tell(daemon::measure(&program, args.pairs)?)?;
+    }
     if let Some(page) = &args.write {
         let date = jiff::Timestamp::now().strftime("%F").to_string();
         let built = args.agent.as_ref().map_or("the release", |_| "a program that was given, not the release");
         let text = report::render(&date, &report::Machine::this()?, built, args.pairs, &all);
         std::fs::write(page, text).with_context(|| page.display().to_string())?;
-    }
-    if wanted("daemon") {
-        print(daemon::measure(&program, args.pairs)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

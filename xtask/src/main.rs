@@ -7,6 +7,7 @@ mod dist;
 mod docs;
 mod lab;
 mod test;
+mod torture;
 
 use clap::{Parser, Subcommand};
 use std::path::Path;
@@ -42,6 +43,8 @@ enum Command {
     Dist,
     /// Measure, against a baseline in the same run
     Bench(bench::Args),
+    /// Power cuts by the thousand
+    Torture(torture::Args),
     /// Does all set-up and runs every check and test that this machine can run
     Test(test::Args),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Docs { check } => docs::run(root(), check).map(|()| ExitCode::SUCCESS),
         Command::Dist => dist::run(root()),
         Command::Bench(args) => bench::run(root(), &args),
+        Command::Torture(args) => torture::run(root(), &args),
         Command::Test(args) => Ok(test::run(root(), &args)),
     };
     result.unwrap_or_else(|error| {

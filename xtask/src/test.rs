@@ -26,6 +26,9 @@ pub struct Args {
     seed: Option<u64>,
 }
 
+/// Power cuts that every run of the tests makes on the model.
+const POWER_CUTS: u64 = 10_000;
+
 /// How one phase ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -67,6 +70,10 @@ pub fn run(root: &Path, args: &Args) -> ExitCode {
     phase("generated reference", "checks", &|| crate::docs::run(root, true).map(|()| Verdict::Passed));
     phase("rungs 1 and 2: unit, property and conformance tests", "unit", &|| {
         cargo(root, &["test", "--workspace"], &[])
+    });
+    phase("power cuts on the model of a disk", "unit", &|| {
+        let good = crate::torture::model(root, POWER_CUTS, 1, "")?;
+        Ok(if good { Verdict::Passed } else { Verdict::Failed("a power cut left a host without a version".into()) })
     });
     phase("contract", "unit", &|| crate::contract::run(root, false).map(|()| Verdict::Passed));
     phase("rungs 3 and 4: systemd hosts and a cluster", "system", &|| system(root, args));

@@ -9,8 +9,11 @@
 //!
 //! Temporary names start with [`TEMP_PREFIX`] and lie beside their target; [`sweep`] removes what a crash left.
 
+mod sync;
 mod tree;
 
+#[cfg(any(test, feature = "testing"))]
+pub use sync::{site, sites};
 pub use tree::{remove_contents, remove_tree, sweep};
 
 use crate::{FileKind, FileWriter, Fs, FsError, Stat};
@@ -116,8 +119,8 @@ pub fn write(fs: &dyn Fs, path: &Path, bytes: &[u8], mode: u32) -> Result<Change
         && old.size == bytes.len() as u64
         && fs.read(path, old.size)?.is_some_and(|now| now == bytes)
     {
-        fs.sync_file(path)?;
-        fs.sync_dir(dir)?;
+        sync::file("write, the file is as wanted", fs, path)?;
+        sync::dir("write, its name is as wanted", fs, dir)?;
         return Ok(Change::None);
     }
     replace_file(fs, path, mode, |file, temp| file.write_all(bytes).map_err(|e| FsError::new("write", temp, e)))?;
@@ -153,8 +156,12 @@ pub fn copy_hashed(
 /// Makes `path` a symbolic link with the text `target`, atomically and durably: a link that is there is replaced in one
 /// step, anything else is refused ([`Refusal::NotALink`]). The directory must exist.
 pub fn replace_link(fs: &dyn Fs, target: &Path, path: &Path) -> Result<Change, FsError> {
+    let dir = parent(path, "link")?;
     let change = replace_link_unsynced(fs, target, path)?;
-    fs.sync_dir(parent(path, "link")?)?;
+    match change {
+        Change::None => sync::dir("link, as wanted", fs, dir)?,
+        Change::Made => sync::dir("link, its name", fs, dir)?,
+    }
     Ok(change)
 }
 
@@ -182,7 +189,7 @@ pub fn remove_file(fs: &dyn Fs, path: &Path) -> Result<Change, FsError> {
         Some(_) => tree::absent_is_fine(fs.unlink(path))?,
         None => Change::None,
     };
-    tree::sync_dir_if_there(fs, dir)?;
+    if_there(sync::dir("remove, the name", fs, dir))?;
     Ok(change)
 }
 
@@ -208,7 +215,7 @@ pub fn ensure_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<Change, FsError
     // Each directory is on the device before anything is made in it. So when an earlier run was killed here, only the
     // last directory that exists can be one whose name is not there yet.
     if let Some(above) = at.parent() {
-        fs.sync_dir(above)?;
+        sync::dir("make directory, the one above", fs, above)?;
     }
     for dir in missing.iter().rev() {
         make_dir(fs, dir, if *dir == path { mode } else { PARENT_MODE })?;
@@ -222,10 +229,18 @@ fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), FsError> {
     let above = parent(path, "make directory")?;
     let (mut temp, ()) = make_temp(fs, above, |temp| fs.mkdir(temp, mode))?;
     temp.remove = |fs, path| fs.rmdir(path);
-    fs.sync_dir(&temp.path)?;
+    sync::dir("make directory, its mode", fs, &temp.path)?;
     fs.rename(&temp.path, path)?;
     temp.keep();
-    fs.sync_dir(above)
+    sync::dir("make directory, its name", fs, above)
+}
+
+/// Nothing to sync where the directory is not there.
+fn if_there(synced: Result<(), FsError>) -> Result<(), FsError> {
+    match synced {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+        other => other,
+    }
 }
 
 /// Renames on one file system, replacing a file at `to`, and syncs both directories: the new name first, so that the
@@ -233,8 +248,19 @@ fn make_dir(fs: &dyn Fs, path: &Path, mode: u32) -> Result<(), FsError> {
 pub fn rename(fs: &dyn Fs, from: &Path, to: &Path) -> Result<(), FsError> {
     let (old, new) = (parent(from, "rename")?, parent(to, "rename to")?);
     fs.rename(from, to)?;
-    fs.sync_dir(new)?;
-    if old == new { Ok(()) } else { fs.sync_dir(old) }
+    sync::dir("rename, the new name", fs, new)?;
+    if old == new { Ok(()) } else { sync::dir("rename, the old name", fs, old) }
+}
+
+/// Brings to the device what another program did to the name `path`: it made, replaced or removed it, perhaps with its
+/// directory, and did not sync.
+pub fn sync_name(fs: &dyn Fs, path: &Path) -> Result<(), FsError> {
+    let dir = parent(path, "sync the name")?;
+    if_there(sync::dir("another program's name", fs, dir))?;
+    match dir.parent() {
+        Some(above) => if_there(sync::dir("another program's directory", fs, above)),
+        None => Ok(()),
+    }
 }
 
 /// The lower-case hexadecimal SHA-256 of `bytes`.
@@ -346,15 +372,15 @@ fn replace_file<T>(
     keep_label(fs, &temp.path, label.as_deref())?;
     let filled = fill(writer.as_mut(), &temp.path)?;
     // After all that changes the inode, so that one sync covers content, mode, owner and label.
-    writer.sync().map_err(|e| FsError::new("sync", &temp.path, e))?;
+    sync::written("replace, the content", writer.as_mut(), &temp.path)?;
     drop(writer);
     fs.rename(&temp.path, path)?;
     temp.keep();
     // A policy may label by the name that a file gets.
     if keep_label(fs, path, label.as_deref())? {
-        fs.sync_file(path)?;
+        sync::file("replace, the label", fs, path)?;
     }
-    fs.sync_dir(dir)?;
+    sync::dir("replace, the name", fs, dir)?;
     Ok(filled)
 }
 

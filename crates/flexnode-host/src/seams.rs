@@ -121,10 +121,10 @@ pub trait Systemd: Send + Sync + Debug {
     async fn stop(&self, unit: &str, deadline: Duration) -> Result<(), HostError>;
     /// Restarts (starts when it was not active) and waits for the job.
     async fn restart(&self, unit: &str, deadline: Duration) -> Result<(), HostError>;
-    /// Enables by the links of `[Install]`; does nothing when it is enabled. Does not reload; until the next reload systemd
+    /// Enables by the links of `[Install]`, durably; does nothing when it is enabled. Does not reload; until the next reload systemd
     /// says of every unit that it needs one.
     async fn enable(&self, unit: &str) -> Result<(), HostError>;
-    /// Removes the links of `[Install]`; a unit that does not exist counts as disabled. Does not reload.
+    /// Removes the links of `[Install]`, durably; a unit that does not exist counts as disabled. Does not reload.
     async fn disable(&self, unit: &str) -> Result<(), HostError>;
     /// `daemon-reload`.
     async fn reload(&self) -> Result<(), HostError>;

@@ -4,7 +4,7 @@ mod bus;
 mod private;
 mod properties;
 
-use crate::{Command, Commands, HostError, Systemd, UnitState, UnitWatch};
+use crate::{Command, Commands, HostError, RealFs, Systemd, UnitState, UnitWatch, durable};
 use async_trait::async_trait;
 use bus::{Bus, JobEnd, ManagerProxy, Trouble};
 use futures_util::StreamExt;
@@ -196,6 +196,16 @@ fn absent_as_none<T>(answer: Result<T, Failure>) -> Result<Option<T>, HostError>
     }
 }
 
+/// systemd makes and removes the links of `[Install]` without a sync; a node that is to start at boot has to do so also when
+/// the power goes now.
+fn sync_links(changes: &[bus::FileChange]) -> Result<(), HostError> {
+    let fs = RealFs::host();
+    for (_, path, _) in changes {
+        durable::sync_name(&fs, Path::new(path))?;
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Systemd for RealSystemd {
     async fn unit(&self, unit: &str) -> Result<UnitState, HostError> {
@@ -231,13 +241,14 @@ impl Systemd for RealSystemd {
         let what = format!("enable {unit}");
         let enable =
             self.call(&what, CALL, |bus| async move { bus.manager.enable_unit_files(&[unit], false, false).await });
-        absent_as_none(enable.await)?.map(drop).ok_or_else(absent)
+        let (_, changes) = absent_as_none(enable.await)?.ok_or_else(absent)?;
+        sync_links(&changes)
     }
 
     async fn disable(&self, unit: &str) -> Result<(), HostError> {
         let what = format!("disable {unit}");
         let disable = self.call(&what, CALL, |bus| async move { bus.manager.disable_unit_files(&[unit], false).await });
-        absent_as_none(disable.await).map(drop)
+        sync_links(&absent_as_none(disable.await)?.unwrap_or_default())
     }
 
     async fn reload(&self) -> Result<(), HostError> {

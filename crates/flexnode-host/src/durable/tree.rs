@@ -1,6 +1,6 @@
 //! Removal of trees, without ever leaving them.
 
-use super::{Change, Refusal, TEMP_PREFIX, parent, refused, temp_name};
+use super::{Change, Refusal, TEMP_PREFIX, if_there, parent, refused, sync, temp_name};
 use crate::{FileKind, Fs, FsError, Stat};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ pub fn remove_tree(fs: &dyn Fs, path: &Path) -> Result<Change, FsError> {
             remove_entry(fs, path, stat, above)?
         }
     };
-    sync_dir_if_there(fs, dir)?;
+    if_there(sync::dir("remove tree, its name", fs, dir))?;
     Ok(change)
 }
 
@@ -36,7 +36,7 @@ pub fn remove_contents(fs: &dyn Fs, path: &Path) -> Result<Change, FsError> {
         Some(stat) if stat.kind != FileKind::Dir => Err(refused("empty", path, Refusal::NotADir(stat.kind))),
         Some(stat) => {
             let change = clear(fs, path, stat.dev)?;
-            fs.sync_dir(path)?;
+            sync::dir("remove content, the names", fs, path)?;
             Ok(change)
         }
     }
@@ -63,7 +63,7 @@ pub fn sweep(fs: &dyn Fs, dir: &Path) -> Result<Vec<PathBuf>, FsError> {
         }
     }
     if !removed.is_empty() {
-        fs.sync_dir(&dir)?;
+        sync::dir("sweep, the names", fs, &dir)?;
     }
     Ok(removed)
 }
@@ -78,14 +78,6 @@ pub(super) fn absent_is_fine(result: Result<(), FsError>) -> Result<Change, FsEr
         Ok(()) => Ok(Change::Made),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(Change::None),
         Err(e) => Err(e),
-    }
-}
-
-/// Syncs `dir`; when it is not there, there is nothing to sync.
-pub(super) fn sync_dir_if_there(fs: &dyn Fs, dir: &Path) -> Result<(), FsError> {
-    match fs.sync_dir(dir) {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        other => other,
     }
 }
 

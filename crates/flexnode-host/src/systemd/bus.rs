@@ -28,7 +28,7 @@ pub(super) type Properties = HashMap<String, OwnedVariant>;
 type ListedUnit = (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
 /// What changed on disk: type of the change, file, link target.
-type FileChange = (String, String, String);
+pub(super) type FileChange = (String, String, String);
 
 /// The parts of org.freedesktop.systemd1.Manager that are used.
 #[zbus::proxy(

@@ -44,6 +44,17 @@ impl FakeHost {
         }
         fs.put_dir("/tmp", 0o1777).put_special("/dev/null", 0o666);
         fs.put("/usr/lib/systemd/systemd", "", 0o755);
+        Self::on(fs)
+    }
+
+    /// A host that was just switched on with this disk: nothing runs, no kernel setting is made, and what lies in memory
+    /// (/run, /tmp) is gone. [`FakeSystemd::reboot`] then starts the units that are enabled.
+    pub fn booted(disk: MemFs) -> Self {
+        disk.take("/run").put_dir("/run/systemd/system", 0o755).take("/tmp").put_dir("/tmp", 0o1777);
+        Self::on(Arc::new(disk))
+    }
+
+    fn on(fs: Arc<MemFs>) -> Self {
         let clock = Arc::new(FakeClock::new());
         let processes = Arc::new(FakeProcesses::new(fs.clone(), clock.clone()));
         let cgroups = Arc::new(FakeCgroups::new(processes.clone(), clock.clone()));

@@ -1,18 +1,17 @@
 //! A file system in memory.
 
 mod fault;
-mod inode;
+pub(super) mod inode;
 mod state;
 
 pub use fault::{Fault, Op};
-pub use state::Cut;
 
+use super::power::{Cut, Doubts, History};
 use super::{Tree, locked};
 use crate::{DirEntry, FileWriter, Fs, FsError, Stat};
 use inode::Body;
 use rustix::io::Errno;
 use state::State;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -60,7 +59,7 @@ impl MemFs {
     /// Puts a file there, with its directories (0755), replacing a file. It counts as synced.
     pub fn put(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, mode: u32) -> &Self {
         let path = path.as_ref();
-        self.arrange("put", path, |state| state.put(path, Body::File(bytes.as_ref().to_vec()), mode));
+        self.arrange("put", path, |state| state.put(path, Body::file(bytes.as_ref()), mode));
         self
     }
 
@@ -125,6 +124,12 @@ impl MemFs {
         self
     }
 
+    /// Something on the host labels files again when they get another name, as restorecond does.
+    pub fn relabel_renamed(&self) -> &Self {
+        locked(&self.state).relabels = true;
+        self
+    }
+
     /// The text of a file; panics when there is none.
     pub fn text(&self, path: impl AsRef<Path>) -> String {
         let path = path.as_ref();
@@ -185,10 +190,52 @@ impl MemFs {
         self
     }
 
+    /// The syncs of [`crate::durable`] that have this name (one of [`crate::durable::sites`]) return without syncing: a test
+    /// of the power cut has to notice.
+    pub fn leave_out_site(&self, site: &'static str) -> &Self {
+        locked(&self.state).skip_site = Some(site);
+        self
+    }
+
     /// What is on the device after a power cut now.
     #[must_use]
     pub fn after_power_cut(&self, cut: Cut) -> MemFs {
-        Self { state: Arc::new(Mutex::new(locked(&self.state).after_power_cut(cut))) }
+        let state = locked(&self.state);
+        let after = state.after(&state.moment(), &mut Doubts::of_cut(cut));
+        drop(state);
+        Self { state: Arc::new(Mutex::new(after)) }
+    }
+
+    /// Everything that was changed so far reaches the device: time passed.
+    pub fn settle(&self) -> &Self {
+        locked(&self.state).sync_all();
+        self
+    }
+
+    /// A number for everything that can be seen: two file systems with the same number are the same, times and inode numbers
+    /// apart.
+    pub fn fingerprint(&self) -> u64 {
+        locked(&self.state).fingerprint()
+    }
+
+    /// Keeps, from now on, what a power cut would find after each change and sync.
+    pub fn record(&self) -> &Self {
+        let mut state = locked(&self.state);
+        state.recorded = Some(vec![state.moment()]);
+        drop(state);
+        self
+    }
+
+    /// What was recorded since [`MemFs::record`]; the recording ends.
+    pub fn recorded(&self) -> History {
+        let moments = locked(&self.state).recorded.take().unwrap_or_default();
+        History::new(self.fork(), moments)
+    }
+
+    /// What is there when the power went at `moment` of a recording of this file system.
+    pub(super) fn after_moment(&self, moment: &super::power::Moment, doubts: &mut Doubts) -> MemFs {
+        let after = locked(&self.state).after(moment, doubts);
+        Self { state: Arc::new(Mutex::new(after)) }
     }
 
     /// Successful changing operations so far, syncs not counted.
@@ -228,7 +275,7 @@ impl Fs for MemFs {
     }
     fn open(&self, path: &Path) -> Result<Box<dyn Read + Send>, FsError> {
         let bytes = self.run(Op::Open, path, |state| state.content(path))?;
-        Ok(Box::new(io::Cursor::new(bytes)))
+        Ok(Box::new(io::Cursor::new(Shared(bytes))))
     }
     fn read_link(&self, path: &Path) -> Result<PathBuf, FsError> {
         self.run(Op::ReadLink, path, |state| state.read_link(path))
@@ -240,11 +287,11 @@ impl Fs for MemFs {
         self.run(Op::ReadDir, path, |state| state.read_dir(path))
     }
     fn create(&self, path: &Path, mode: u32) -> Result<Box<dyn FileWriter>, FsError> {
-        let ino = self.run(Op::Create, path, |state| state.create(path, Body::File(Vec::new()), mode))?;
+        let ino = self.run(Op::Create, path, |state| state.create(path, Body::file(&[]), mode))?;
         Ok(Box::new(Writer { fs: self.clone(), path: path.to_path_buf(), ino }))
     }
     fn mkdir(&self, path: &Path, mode: u32) -> Result<(), FsError> {
-        self.run(Op::Mkdir, path, |state| state.create(path, Body::Dir(BTreeMap::new()), mode).map(drop))
+        self.run(Op::Mkdir, path, |state| state.create(path, Body::dir(), mode).map(drop))
     }
     fn symlink(&self, target: &Path, path: &Path) -> Result<(), FsError> {
         self.run(Op::Symlink, path, |state| state.create(path, Body::Link(target.to_path_buf()), 0o777).map(drop))
@@ -281,6 +328,15 @@ impl Fs for MemFs {
     }
     fn free_bytes(&self, path: &Path) -> Result<u64, FsError> {
         self.run(Op::FreeBytes, path, |state| state.stat(path)?.map(|_| state.free).ok_or(Errno::NOENT))
+    }
+}
+
+/// A file's bytes, without a copy.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -53,7 +53,7 @@ impl Op {
         matches!(self, Op::SyncFile | Op::SyncDir)
     }
 
-    pub(super) fn verb(self) -> &'static str {
+    pub(in crate::testing) fn verb(self) -> &'static str {
         match self {
             Op::Lstat | Op::Stat => "stat",
             Op::Open => "open",

@@ -4,18 +4,27 @@ use crate::FileKind;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// An inode's content.
+/// An inode's content. It is shared until it is changed: copies of whole file systems are made by the thousand.
 #[derive(Clone, Debug)]
-pub(super) enum Body {
-    File(Vec<u8>),
-    Dir(BTreeMap<OsString, u64>),
+pub(in crate::testing) enum Body {
+    File(Arc<Vec<u8>>),
+    Dir(Arc<BTreeMap<OsString, u64>>),
     Link(PathBuf),
     Other,
 }
 
 impl Body {
-    pub(super) fn kind(&self) -> FileKind {
+    pub(in crate::testing) fn file(bytes: &[u8]) -> Body {
+        Body::File(Arc::new(bytes.to_vec()))
+    }
+
+    pub(in crate::testing) fn dir() -> Body {
+        Body::Dir(Arc::default())
+    }
+
+    pub(in crate::testing) fn kind(&self) -> FileKind {
         match self {
             Body::File(_) => FileKind::File,
             Body::Dir(_) => FileKind::Dir,
@@ -24,7 +33,7 @@ impl Body {
         }
     }
 
-    pub(super) fn size(&self) -> u64 {
+    pub(in crate::testing) fn size(&self) -> u64 {
         let size = match self {
             Body::File(bytes) => bytes.len(),
             Body::Dir(_) => 4096,
@@ -35,37 +44,38 @@ impl Body {
     }
 
     /// The same kind of thing with nothing in it: what may be left of one that was never synced.
-    pub(super) fn emptied(&self) -> Body {
+    pub(in crate::testing) fn emptied(&self) -> Body {
         match self {
-            Body::File(_) => Body::File(Vec::new()),
-            Body::Dir(_) => Body::Dir(BTreeMap::new()),
+            Body::File(_) => Body::File(Arc::default()),
+            Body::Dir(_) => Body::dir(),
             // A link's text is written with its inode; there is no call that syncs it.
             other => other.clone(),
         }
-    }
-
-    /// The mode that may be left of one that was never synced: it is set after the creation.
-    pub(super) fn unsynced_mode(&self) -> u32 {
-        if matches!(self, Body::Link(_)) { 0o777 } else { 0 }
     }
 }
 
 /// What of an inode a sync brings to the device.
 #[derive(Clone, Debug)]
-pub(super) struct Data {
-    pub(super) body: Body,
-    pub(super) mode: u32,
-    pub(super) owner: (u32, u32),
-    pub(super) xattrs: BTreeMap<String, Vec<u8>>,
-    pub(super) mtime_ns: i128,
+pub(in crate::testing) struct Data {
+    pub(in crate::testing) body: Body,
+    pub(in crate::testing) mode: u32,
+    pub(in crate::testing) owner: (u32, u32),
+    pub(in crate::testing) xattrs: BTreeMap<String, Vec<u8>>,
+    pub(in crate::testing) mtime_ns: i128,
 }
 
-/// An inode: as the running system sees it, and as it is on the device.
+/// An inode as the running system sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Inode {
-    pub(super) now: Data,
-    pub(super) synced: Option<Data>,
+pub(in crate::testing) struct Inode {
+    pub(in crate::testing) now: Arc<Data>,
     /// The device that is mounted here.
-    pub(super) mounted: Option<u64>,
-    pub(super) read_only: bool,
+    pub(in crate::testing) mounted: Option<u64>,
+    pub(in crate::testing) read_only: bool,
+}
+
+impl Inode {
+    /// What it is made of, to be changed.
+    pub(in crate::testing) fn change(&mut self) -> &mut Data {
+        Arc::make_mut(&mut self.now)
+    }
 }

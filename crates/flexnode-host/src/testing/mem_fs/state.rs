@@ -2,10 +2,12 @@
 
 use super::fault::{Fault, Op};
 use super::inode::{Body, Data, Inode};
+use crate::testing::power::{Device, Doubts, Moment, Part};
 use crate::{DirEntry, FileKind, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,15 +15,6 @@ const ROOT_INO: u64 = 1;
 const ROOT_DEV: u64 = 1;
 /// Links that are followed on one path (path_resolution(7)).
 const MAX_LINKS: usize = 40;
-
-/// What a power cut leaves of that which was not synced. POSIX allows any mixture; these are its two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// Nothing: names and content are those of the last syncs.
-    Lazy,
-    /// All names, but content, modes and owners only as synced: new files that were not are empty.
-    Eager,
-}
 
 type Labeler = dyn Fn(&Path) -> Option<Vec<u8>> + Send + Sync;
 
@@ -33,10 +26,19 @@ pub(super) struct State {
     now_ns: i128,
     pub(super) free: u64,
     pub(super) labeler: Option<Arc<Labeler>>,
+    /// Files are labelled again when they get another name.
+    pub(super) relabels: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) crash_in: Option<usize>,
     pub(super) skip_sync_in: Option<usize>,
+    pub(super) skip_site: Option<&'static str>,
     pub(super) log: Vec<(Op, PathBuf)>,
+    /// What is on the device, and what may be.
+    pub(super) device: Device,
+    /// What a power cut would have found, after every change and sync since the recording began.
+    pub(super) recorded: Option<Vec<Moment>>,
+    /// The operation that runs.
+    running: (Op, PathBuf),
 }
 
 /// A resolved path.
@@ -60,18 +62,43 @@ impl State {
             now_ns: 1_700_000_000_000_000_000,
             free: 100 << 30,
             labeler: None,
+            relabels: false,
             faults: Vec::new(),
             crash_in: None,
             skip_sync_in: None,
+            skip_site: None,
             log: Vec::new(),
+            device: Device::default(),
+            recorded: None,
+            running: (Op::Stat, PathBuf::new()),
         };
-        state.add(Body::Dir(BTreeMap::new()), 0o755);
+        state.add(Body::dir(), 0o755);
         state.sync_all();
         state
     }
 
     pub(super) fn fork(&self) -> Self {
-        Self { faults: Vec::new(), crash_in: None, skip_sync_in: None, log: Vec::new(), ..self.clone() }
+        self.with(self.inodes.clone(), self.device.clone())
+    }
+
+    /// The same settings with other content, without faults and logs.
+    fn with(&self, inodes: BTreeMap<u64, Inode>, device: Device) -> Self {
+        Self {
+            inodes,
+            next_ino: self.next_ino,
+            now_ns: self.now_ns,
+            free: self.free,
+            labeler: self.labeler.clone(),
+            relabels: self.relabels,
+            faults: Vec::new(),
+            crash_in: None,
+            skip_sync_in: None,
+            skip_site: None,
+            log: Vec::new(),
+            device,
+            recorded: None,
+            running: (Op::Stat, PathBuf::new()),
+        }
     }
 
     pub(super) fn run<T>(
@@ -89,20 +116,30 @@ impl State {
         if !path.is_absolute() {
             return Err(Errno::INVAL.into());
         }
+        if !op.changes() && !op.syncs() {
+            return Ok(f(self)?);
+        }
+        self.running = (op, path.to_path_buf());
         let result = f(self)?;
-        if op.changes() || op.syncs() {
-            self.log.push((op, path.to_path_buf()));
-            self.crash_in = self.crash_in.map(|left| left - 1);
+        self.log.push((op, path.to_path_buf()));
+        self.crash_in = self.crash_in.map(|left| left - 1);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(Moment::new(self.running.clone(), self.device.clone()));
         }
         Ok(result)
+    }
+
+    /// What a power cut would find now, with nothing having happened yet.
+    pub(super) fn moment(&self) -> Moment {
+        Moment::new((Op::Stat, PathBuf::new()), self.device.clone())
     }
 
     fn add(&mut self, body: Body, mode: u32) -> u64 {
         let ino = self.next_ino;
         self.next_ino += 1;
         let mtime_ns = self.tick();
-        let now = Data { body, mode, owner: (0, 0), xattrs: BTreeMap::new(), mtime_ns };
-        self.inodes.insert(ino, Inode { now, synced: None, mounted: None, read_only: false });
+        let now = Arc::new(Data { body, mode, owner: (0, 0), xattrs: BTreeMap::new(), mtime_ns });
+        self.inodes.insert(ino, Inode { now, mounted: None, read_only: false });
         ino
     }
 
@@ -126,10 +163,36 @@ impl State {
     /// Changes a directory's entries, and with them its time.
     fn change_entries(&mut self, dir: u64, f: impl FnOnce(&mut BTreeMap<OsString, u64>)) -> Result<(), Errno> {
         let now = self.tick();
-        let inode = self.inode(dir)?;
-        let Body::Dir(entries) = &mut inode.now.body else { return Err(Errno::NOTDIR) };
-        f(entries);
-        inode.now.mtime_ns = now;
+        let data = self.inode(dir)?.change();
+        let Body::Dir(entries) = &mut data.body else { return Err(Errno::NOTDIR) };
+        f(Arc::make_mut(entries));
+        data.mtime_ns = now;
+        Ok(())
+    }
+
+    /// Sets or removes one name, which the next sync of its directory brings to the device.
+    fn set_entry(&mut self, dir: u64, name: OsString, ino: Option<u64>) -> Result<(), Errno> {
+        self.set_entries(vec![Part { dir, name, ino }])
+    }
+
+    /// Sets and removes names in one step, as a rename does.
+    fn set_entries(&mut self, parts: Vec<Part>) -> Result<(), Errno> {
+        for Part { dir, name, ino } in &parts {
+            self.change_entries(*dir, |entries| match ino {
+                Some(ino) => drop(entries.insert(name.clone(), *ino)),
+                None => drop(entries.remove(name)),
+            })?;
+        }
+        self.device.names(&self.running, parts);
+        Ok(())
+    }
+
+    /// Changes mode, owner or attributes, which the next sync of the inode brings to the device.
+    fn change_meta(&mut self, ino: u64, f: impl FnOnce(&mut Data)) -> Result<(), Errno> {
+        let inode = self.inode(ino)?;
+        f(inode.change());
+        let data = inode.now.clone();
+        self.device.meta(&self.running, ino, &data);
         Ok(())
     }
 
@@ -235,7 +298,7 @@ impl State {
         self.stat_with(path, true)
     }
 
-    pub(super) fn content(&mut self, path: &Path) -> Result<Vec<u8>, Errno> {
+    pub(super) fn content(&mut self, path: &Path) -> Result<Arc<Vec<u8>>, Errno> {
         let (_, ino) = self.there(path, true)?;
         match &self.inode(ino)?.now.body {
             Body::File(bytes) => Ok(bytes.clone()),
@@ -273,11 +336,11 @@ impl State {
         }
         let ino = self.add(body, mode & 0o7777);
         if let Some(label) = self.labeler.clone().and_then(|labeler| labeler(&place.path)) {
-            self.inode(ino)?.now.xattrs.insert(crate::durable::SELINUX_LABEL.to_owned(), label);
+            self.inode(ino)?.change().xattrs.insert(crate::durable::SELINUX_LABEL.to_owned(), label);
         }
-        self.change_entries(place.dir, |entries| {
-            entries.insert(place.name, ino);
-        })?;
+        let data = self.inode(ino)?.now.clone();
+        self.device.created(&self.running, ino, &data);
+        self.set_entry(place.dir, place.name, Some(ino))?;
         Ok(ino)
     }
 
@@ -303,12 +366,17 @@ impl State {
         if self.dev_of_dir(to)? != old.dev {
             return Err(Errno::XDEV);
         }
-        self.change_entries(old.dir, |entries| {
-            entries.remove(&old.name);
-        })?;
-        self.change_entries(new.dir, |entries| {
-            entries.insert(new.name, ino);
-        })
+        let (taken, given) =
+            (Part { dir: old.dir, name: old.name, ino: None }, Part { dir: new.dir, name: new.name, ino: Some(ino) });
+        let named = new.path;
+        self.set_entries(vec![taken, given])?;
+        let key = crate::durable::SELINUX_LABEL;
+        let label = self.labeler.clone().filter(|_| self.relabels).and_then(|labeler| labeler(&named));
+        match label.filter(|label| self.inodes.get(&ino).is_some_and(|inode| inode.now.xattrs.get(key) != Some(label)))
+        {
+            Some(label) => self.change_meta(ino, |data| drop(data.xattrs.insert(key.to_owned(), label))),
+            None => Ok(()),
+        }
     }
 
     fn dev_of_dir(&self, path: &Path) -> Result<u64, Errno> {
@@ -335,9 +403,7 @@ impl State {
         if self.inode(ino)?.mounted.is_some() {
             return Err(Errno::BUSY);
         }
-        self.change_entries(place.dir, |entries| {
-            entries.remove(&place.name);
-        })
+        self.set_entry(place.dir, place.name, None)
     }
 
     pub(super) fn rmdir(&mut self, path: &Path) -> Result<(), Errno> {
@@ -348,37 +414,35 @@ impl State {
         if !self.entries(ino)?.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
-        self.change_entries(place.dir, |entries| {
-            entries.remove(&place.name);
-        })
+        self.set_entry(place.dir, place.name, None)
     }
 
     pub(super) fn chmod(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
         let (_, ino) = self.writable_place(path, false)?;
-        let data = &mut self.inode(ino)?.now;
-        if matches!(data.body, Body::Link(_)) {
+        if matches!(self.inode(ino)?.now.body, Body::Link(_)) {
             return Err(Errno::OPNOTSUPP);
         }
-        data.mode = mode & 0o7777;
-        Ok(())
+        self.change_meta(ino, |data| data.mode = mode & 0o7777)
     }
 
     pub(super) fn chown(&mut self, path: &Path, uid: u32, gid: u32) -> Result<(), Errno> {
         let (_, ino) = self.writable_place(path, false)?;
-        let data = &mut self.inode(ino)?.now;
-        data.owner = (uid, gid);
-        if matches!(data.body, Body::File(_)) {
-            data.mode &= 0o1777;
-        }
-        Ok(())
+        self.change_meta(ino, |data| {
+            data.owner = (uid, gid);
+            if matches!(data.body, Body::File(_)) {
+                data.mode &= 0o1777;
+            }
+        })
     }
 
     pub(super) fn append(&mut self, ino: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let now = self.tick();
-        let data = &mut self.inode(ino)?.now;
+        let data = self.inode(ino)?.change();
         if let Body::File(content) = &mut data.body {
-            content.extend_from_slice(bytes);
+            let at = content.len();
+            Arc::make_mut(content).extend_from_slice(bytes);
             data.mtime_ns = now;
+            self.device.data(&self.running, ino, at, bytes);
         }
         Ok(bytes.len())
     }
@@ -388,8 +452,11 @@ impl State {
             Some(0) => return Ok(()),
             left => self.skip_sync_in = left.map(|left| left - 1),
         }
-        let inode = self.inode(ino)?;
-        inode.synced = Some(inode.now.clone());
+        if self.skip_site.is_some_and(|site| site == crate::durable::site()) {
+            return Ok(());
+        }
+        self.inode(ino)?;
+        self.device.sync(ino);
         Ok(())
     }
 
@@ -415,8 +482,7 @@ impl State {
 
     pub(super) fn set_xattr(&mut self, path: &Path, name: &str, value: &[u8]) -> Result<(), Errno> {
         let (_, ino) = self.writable_place(path, false)?;
-        self.inode(ino)?.now.xattrs.insert(name.to_owned(), value.to_vec());
-        Ok(())
+        self.change_meta(ino, |data| drop(data.xattrs.insert(name.to_owned(), value.to_vec())))
     }
 
     pub(super) fn writable(&mut self, path: &Path) -> Result<bool, Errno> {
@@ -435,9 +501,9 @@ impl State {
         match self.find(path, true)?.ino {
             Some(ino) => {
                 self.entries(ino)?;
-                self.inode(ino)?.now.mode = mode;
+                self.inode(ino)?.change().mode = mode;
             }
-            None => drop(self.create(path, Body::Dir(BTreeMap::new()), mode)?),
+            None => drop(self.create(path, Body::dir(), mode)?),
         }
         self.sync_all();
         Ok(())
@@ -478,24 +544,43 @@ impl State {
         Ok(())
     }
 
-    fn sync_all(&mut self) {
-        for inode in self.inodes.values_mut() {
-            inode.synced = Some(inode.now.clone());
-        }
+    pub(super) fn sync_all(&mut self) {
+        self.device.is(self.inodes.iter().map(|(ino, inode)| (*ino, inode.now.clone())));
     }
 
-    pub(super) fn after_power_cut(&self, cut: Cut) -> State {
-        let mut after = self.fork();
-        for inode in after.inodes.values_mut() {
-            let never =
-                || Data { body: inode.now.body.emptied(), mode: inode.now.body.unsynced_mode(), ..inode.now.clone() };
-            let mut left = inode.synced.take().unwrap_or_else(never);
-            if cut == Cut::Eager && inode.now.body.kind() == FileKind::Dir {
-                left.body = inode.now.body.clone();
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let mut todo = vec![ROOT_INO];
+        while let Some(ino) = todo.pop() {
+            let Some(inode) = self.inodes.get(&ino) else { continue };
+            let data = &inode.now;
+            (data.mode, data.owner, &data.xattrs, inode.mounted, inode.read_only).hash(&mut hasher);
+            match &data.body {
+                Body::File(bytes) => bytes.hash(&mut hasher),
+                Body::Link(target) => target.hash(&mut hasher),
+                Body::Other => 0_u8.hash(&mut hasher),
+                Body::Dir(entries) => {
+                    entries.len().hash(&mut hasher);
+                    entries.keys().for_each(|name| name.hash(&mut hasher));
+                    todo.extend(entries.values());
+                }
             }
-            inode.now = left;
         }
-        after.sync_all();
+        hasher.finish()
+    }
+
+    /// What is there when the power went at `moment`, and the doubts were resolved so. What was mounted and read-only then
+    /// is so still.
+    pub(super) fn after(&self, moment: &Moment, doubts: &mut Doubts) -> State {
+        let left = moment.device().left(doubts);
+        let flags = |ino| self.inodes.get(&ino).map_or((None, false), |inode| (inode.mounted, inode.read_only));
+        let inode = |(ino, now): (u64, Arc<Data>)| {
+            let (mounted, read_only) = flags(ino);
+            (ino, Inode { now, mounted, read_only })
+        };
+        let mut after = self.with(left.clone().into_iter().map(inode).collect(), Device::default());
+        after.next_ino = left.last_key_value().map_or(ROOT_INO, |(ino, _)| *ino).max(after.next_ino - 1) + 1;
+        after.device = Device::of(left);
         after
     }
 }

@@ -338,6 +338,7 @@ impl Manager {
         for link in self.install_links(name).into_iter().filter(|link| !self.fs.exists(link)) {
             crate::durable::ensure_dir(self.fs.as_ref(), link.parent().unwrap_or(Path::new("/")), 0o755)?;
             self.fs.symlink(&fragment, &link)?;
+            crate::durable::sync_name(self.fs.as_ref(), &link)?;
             self.links_outdated = true;
         }
         Ok(())
@@ -356,12 +357,14 @@ impl Manager {
                 if self.fs.read_dir(&dir)?.is_empty() {
                     self.fs.rmdir(&dir)?;
                 }
+                crate::durable::sync_name(self.fs.as_ref(), &link)?;
             }
         }
         for alias in self.read(name).parse(name).words("Install", "Alias") {
             let link = etc.join(alias);
             if self.fs.lstat(&link)?.is_some_and(|stat| stat.kind == FileKind::Link) {
                 self.fs.unlink(&link)?;
+                crate::durable::sync_name(self.fs.as_ref(), &link)?;
                 self.links_outdated = true;
             }
         }
