@@ -136,6 +136,8 @@ fn show(args: &Args, timeline: &mut Timeline, kept: &mut bool) -> Result<()> {
         return Ok(());
     }
     timeline.step("aks-flex-node reset --yes", || agent_in(&host, &["reset", "--yes", "--remove-agent"], 0))?;
+    // Of the configuration the demo made three; the host had the first.
+    configure(&control_plane, &host, OLD)?;
     timeline.step("the host is as it was", || same(&before, &look(&host)?))
 }
 
