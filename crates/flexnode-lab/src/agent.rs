@@ -25,7 +25,9 @@ pub fn agent_binary(features: &[&str]) -> Result<PathBuf> {
     if !features.is_empty() {
         command.args(["--features", &features.join(",")]);
     }
-    let _lock = cache::lock(&cache::dir()?.join("agent.lock"), "another process to build the agent")?;
+    // For this directory of builds only: another checkout's build may take minutes, and has its own.
+    std::fs::create_dir_all(target_dir(root))?;
+    let _lock = cache::lock(&target_dir(root).join("lab-agent.lock"), "another process to build the agent")?;
     let progress = cache::Progress::start("building the agent for the lab (some minutes the first time)");
     let output: Output = run(&mut command, crate::run::Input::Empty, LIMIT)?;
     output.success().context("the agent does not build")?;
