@@ -106,6 +106,7 @@ impl<'a> Checker<'a> {
         if first("lock") != "0" {
             problems.push("the lock is held".to_owned());
         }
+        // C035
         problems.extend(lines(&seen, "temporary").iter().map(|path| format!("{path} is left over")));
         problems
             .extend(lines(&seen, "tried").iter().map(|path| format!("{path} of the container that was tried is left")));

@@ -28,7 +28,7 @@ fn reported(node: &Node<'_>) -> (String, String) {
 fn an_upgrade_under_running_pods_and_the_way_back() {
     let cluster = Cluster::new();
     let node = node(&cluster, "upgraded", false);
-    let pods = cluster.run_pods(&node, 1);
+    let pods = cluster.run_pods(&node, 10);
     assert_eq!(node.active(), OLD.kubernetes);
     let (_, old_runtime) = reported(&node);
 
@@ -40,8 +40,10 @@ fn an_upgrade_under_running_pods_and_the_way_back() {
     let (kubelet, new_runtime) = reported(&node);
     assert_eq!(kubelet, format!("v{}", NEW.kubernetes));
     assert_ne!(new_runtime, old_runtime);
-    let address = node.wait_pod(&pods[0]);
-    assert!(cluster.ask_pod(&address).ends_with(image::WEB_ANSWER), "the pod came back");
+    for pod in &pods {
+        let address = node.wait_pod(pod);
+        assert!(cluster.ask_pod(&address).ends_with(image::WEB_ANSWER), "{pod} came back");
+    }
 
     let before = node.main_pids();
     let again = node.agent(&["upgrade"]);
@@ -55,7 +57,9 @@ fn an_upgrade_under_running_pods_and_the_way_back() {
     assert_eq!(node.active(), OLD.kubernetes);
     assert_eq!(reported(&node), (format!("v{}", OLD.kubernetes), old_runtime));
     assert!(node.is_ready());
-    node.wait_pod(&pods[0]);
+    for pod in &pods {
+        node.wait_pod(pod);
+    }
     assert_eq!(node.agent(&["upgrade"]).code, 5, "a person went back from this goal");
 }
 
@@ -95,5 +99,48 @@ fn a_stop_lasts_until_the_node_is_started_again() {
     let output = node.agent(&["restart"]);
     assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
     assert_ne!(before[..2], node.main_pids()[..2]);
+    node.wait_ready();
+}
+
+/// The suite has no time for the product's half minute.
+const PROBATION: &str = "FLEXNODE_PROBATION=4";
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn a_node_that_waits_for_its_network_plugin_can_be_upgraded() {
+    let cluster = Cluster::new();
+    let node = cluster.node_with("waits", &[(OLD, OLD_BUNDLE), (NEW, NEW_BUNDLE)], true);
+    node.host.sh("rm -r /etc/cni").unwrap().success().unwrap();
+    node.configure(&node.config_of(OLD, OLD_BUNDLE));
+    node.start();
+    assert!(!node.is_ready());
+    node.configure(&node.config_of(NEW, NEW_BUNDLE));
+    let output = node.agent_env(PROBATION, &["upgrade"]);
+    assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!((node.active().as_str(), node.is_ready()), (NEW.kubernetes, false));
+    node.host.put("/etc/cni/net.d/10-lab.conflist", node.host.network_plugin_config(), 0o644).unwrap();
+    node.wait_ready();
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn the_cpu_managers_policy_is_changed_and_a_failure_brings_its_state_back() {
+    let cluster = Cluster::new();
+    let node = node(&cluster, "pinned", true);
+    let policy = || node.host.read("/var/lib/kubelet/cpu_manager_state").unwrap();
+    let before = policy();
+    assert!(before.contains("\"policyName\":\"none\""), "{before}");
+    let mut config = node.config_of(NEW, NEW_BUNDLE);
+    config["node"]["kubelet"]["config"]["cpuManagerPolicy"] = "static".into();
+    node.configure(&config);
+    // C116. The new kubelet has run and written a state that the old one refuses.
+    let failed = "FLEXNODE_FAILPOINT=upgrade/wait-ready/before=error";
+    let output = node.agent_with(&[PROBATION, failed], &["upgrade"]);
+    assert_eq!(output.code, 7, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!((node.active().as_str(), policy()), (OLD.kubernetes, before));
+    node.wait_ready();
+    let output = node.agent_with(&[PROBATION], &["upgrade", "--retry"]);
+    assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert!(policy().contains("\"policyName\":\"static\""), "{}", policy());
     node.wait_ready();
 }
