@@ -106,35 +106,48 @@ async fn work(
     shared: Arc<Shared>,
     members: watch::Sender<Option<cluster::Member>>,
 ) {
-    match swap_watch::mend(&context.host, context.locks.as_ref()).await {
+    begin(&context.host, context.locks.as_ref(), context.resume.as_ref()).await;
+    let mut keeper = Keeper::new(context, hints, shared, members);
+    keeper.run().await;
+    keeper.say_farewell().await;
+}
+
+/// The part of [`run`] that mends what a crash or a power cut left, once: what it does at its start, and an interrupted
+/// operation. Whether nothing is left to be taken up.
+pub async fn recover(host: &Host, locks: &dyn Locks, resume: &dyn Resume, cancel: &Cancel) -> bool {
+    begin(host, locks, resume).await;
+    !matches!(take_up(host, locks, resume, cancel).await, Acted::Resumed(false))
+}
+
+/// What the daemon does once, before it looks at the node: swap that is on again is turned off, and a node whose journal
+/// cannot be read is started.
+async fn begin(host: &Host, locks: &dyn Locks, resume: &dyn Resume) {
+    match swap_watch::mend(host, locks).await {
         Ok(None) => {}
         Ok(Some(text)) => tracing::warn!("swap had come back and was turned off: {text}"),
         Err(error) => {
             tracing::error!(error = flexnode_ops::report::line(&error), "swap is on again, so kubelet cannot start");
         }
     }
-    start_without_record(context).await;
-    let mut keeper = Keeper::new(context, hints, shared, members);
-    keeper.run().await;
-    keeper.say_farewell().await;
+    start_without_record(host, locks, resume).await;
 }
 
 /// Once, at the daemon's start: where no record tells what was done last, the node that is there is started.
-async fn start_without_record(context: &DaemonContext) {
-    let Err(JournalError::Unreadable { .. }) = Journal::new(context.host.fs.clone()).last() else { return };
-    let Ok(lock) = context.locks.acquire("daemon") else { return };
-    if let Err(error) = context.resume.unreadable(lock).await {
+async fn start_without_record(host: &Host, locks: &dyn Locks, resume: &dyn Resume) {
+    let Err(JournalError::Unreadable { .. }) = Journal::new(host.fs.clone()).last() else { return };
+    let Ok(lock) = locks.acquire("daemon") else { return };
+    if let Err(error) = resume.unreadable(lock).await {
         tracing::error!(error, "the node could not be started");
     }
 }
 
 /// Takes an interrupted operation up, if it still is one once the lock is held.
-async fn take_up(context: &DaemonContext) -> Acted {
-    let journal = Journal::new(context.host.fs.clone());
+async fn take_up(host: &Host, locks: &dyn Locks, resume: &dyn Resume, cancel: &Cancel) -> Acted {
+    let journal = Journal::new(host.fs.clone());
     // The command that held the lock has mostly just ended well. The lock is not taken to find that out: another command
     // would be told that something runs.
     let Ok(Some(record)) = journal.interrupted() else { return Acted::NotDone };
-    let lock = match context.locks.acquire(&record.operation) {
+    let lock = match locks.acquire(&record.operation) {
         Ok(lock) => lock,
         Err(error) => {
             tracing::info!(error, "somebody else took the lock");
@@ -148,7 +161,7 @@ async fn take_up(context: &DaemonContext) -> Acted {
         attempt = record.attempt,
         "an interrupted operation is taken up"
     );
-    match context.resume.resume(&record, &context.cancel, lock).await {
+    match resume.resume(&record, cancel, lock).await {
         Ok(()) => {
             tracing::info!(operation = record.operation, "the interrupted operation is finished");
             Acted::Resumed(true)

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use base64::Engine as _;
 use flexnode_artifacts::bundle::{BundleRequest, Versions, pack};
-use flexnode_daemon::daemon::{self, DaemonContext};
+use flexnode_daemon::daemon;
 use flexnode_daemon::lock::{Held, LockFailure, Locks};
 use flexnode_daemon::operations::{NodeContext, SeeNode};
 use flexnode_daemon::resume::AgentResume;
@@ -258,38 +258,15 @@ impl World {
         self.fake.systemd.state(SERVICE_UNIT_NAME).is_active()
     }
 
-    /// The agent's daemon, until there is nothing that it would take up.
+    /// What the agent's daemon mends, until there is nothing that it would take up. It tries the same a few times.
     pub async fn daemon(&self) {
-        let cancel = Cancel::new();
-        let clock = IdleClock { inner: self.fake.clock.clone(), cancel: cancel.clone(), failures: AtomicUsize::new(0) };
-        let host = Host { clock: Arc::new(clock), ..self.fake.host() };
+        let host = self.fake.host();
         let resume = AgentResume { start: self.node.start.clone(), observer: Arc::new(Silent) };
-        daemon::run(&DaemonContext { host, locks: Arc::new(Free), resume: Arc::new(resume), cancel }).await;
-    }
-}
-
-/// Ends the daemon when it has nothing to do, or has tried the same a few times.
-#[derive(Debug)]
-struct IdleClock {
-    inner: Arc<FakeClock>,
-    cancel: Cancel,
-    failures: AtomicUsize,
-}
-
-#[async_trait]
-impl Clock for IdleClock {
-    fn now(&self) -> jiff::Timestamp {
-        self.inner.now()
-    }
-    fn monotonic(&self) -> Duration {
-        self.inner.monotonic()
-    }
-    async fn sleep(&self, time: Duration) {
-        let failed = time > Duration::from_secs(5);
-        if !failed || self.failures.fetch_add(1, Ordering::Relaxed) >= 2 {
-            self.cancel.request();
+        for _ in 0..3 {
+            if daemon::recover(&host, &Free, &resume, &Cancel::new()).await {
+                return;
+            }
         }
-        self.inner.sleep(time).await;
     }
 }
 
