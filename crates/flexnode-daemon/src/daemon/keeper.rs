@@ -392,12 +392,9 @@ impl<'a> Keeper<'a> {
                     }
                 }
             }),
-            Action::TakeUp => Box::pin(take_up(
-                &context.host,
-                context.locks.as_ref(),
-                context.resume.as_ref(),
-                &context.cancel,
-            )),
+            Action::TakeUp => {
+                Box::pin(take_up(&context.host, context.locks.as_ref(), context.resume.as_ref(), &context.cancel))
+            }
             Action::Start { .. } | Action::SetAside => Box::pin(mend::act(context, action)),
         };
         self.acting = Some((action, acting));
