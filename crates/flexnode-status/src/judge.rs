@@ -15,6 +15,8 @@ pub const LOOPING: u32 = 3;
 /// A unit that was started again stays up when it is active for so many seconds: longer than the longest pause between two
 /// starts of the node's units.
 pub const STAYS_UP: i64 = 90;
+/// On a large disk a tenth is still enough for versions, images and logs; kubelet's own condition tells of its limits.
+const ENOUGH: u64 = 10 << 30;
 /// A start or stop that takes more seconds than this is no change any more.
 const CHANGING: i64 = 60;
 
@@ -206,6 +208,8 @@ fn not_active(unit: &str, state: &UnitState, now: Timestamp) -> Deviation {
 /// A process that does not run the active slot's program.
 fn program(unit: &str, view: &UnitView, seen: &Observation) -> Option<Deviation> {
     let process = match &view.program.process {
+        // One that is just ending has no program any more.
+        Ok(Some(process)) if process.exe_id.is_none() => return None,
         Ok(Some(process)) => process,
         Ok(None) => return None,
         Err(e) => {
@@ -316,7 +320,7 @@ fn disks(seen: &Observation) -> Vec<Deviation> {
     let mut found = Vec::new();
     for disk in &seen.disks {
         let Reading::Known(space) = &disk.space else { continue };
-        if space.is_short_of_bytes() {
+        if space.is_short_of_bytes() && space.free_bytes < ENOUGH {
             let (free, total) = (space.free_bytes >> 20, space.total_bytes >> 20);
             let message = format!("the file system of {} is nearly full: {free} of {total} MiB are free", disk.path);
             found.push(Deviation::new(Reason::DiskPressure, message));
