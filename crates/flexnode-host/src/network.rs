@@ -3,10 +3,12 @@
 //! Links come from `ip`, else from /sys without their addresses. Rules come from `iptables-save`, `ip6tables-save` and
 //! `nft`; a tool that is not there has made no rules.
 
+mod batch;
 mod nft;
+mod routes;
 mod tables;
 
-use crate::{Command, Commands, FilterTable, HostError, Link, Network, mounts};
+use crate::{Command, Commands, FilterPart, FilterTable, Filters, HostError, Link, Network, Route, mounts};
 use async_trait::async_trait;
 use serde::Deserialize;
 use std::fs;
@@ -133,7 +135,24 @@ impl RealNetwork {
     /// Runs lines of iptables-restore on one table; other rules stay.
     async fn restore(&self, table: &tables::Table<'_>, lines: &str) -> Result<(), HostError> {
         let input = format!("*{}\n{lines}COMMIT\n", table.name);
-        self.feed(table.restore, &["--noflush", "--wait", "5"], input).await
+        self.feed(table.restore, batch::RESTORE_ARGS, input).await
+    }
+
+    /// Removes one part by itself.
+    async fn remove_part(&self, part: &FilterPart) -> Result<(), HostError> {
+        match part {
+            FilterPart::Rule { table, rule } => self.remove_rule(table, rule).await,
+            FilterPart::Chain { table, chain } => self.remove_chain(table, chain).await,
+            FilterPart::Table { table } => match nft::delete_table(table) {
+                Some(line) => self.feed("nft", batch::NFT_ARGS, line).await,
+                None => self.remove_table(table).await,
+            },
+        }
+    }
+
+    /// What nft has, as it prints it; nothing when it is not there.
+    async fn ruleset(&self) -> Result<Vec<u8>, HostError> {
+        self.listed("nft", &["-j", "list", "ruleset"]).await
     }
 }
 
@@ -184,16 +203,80 @@ impl Network for RealNetwork {
     }
 
     async fn rules(&self) -> Result<Vec<(String, String)>, HostError> {
+        Ok(self.filters().await?.rules)
+    }
+
+    async fn filters(&self) -> Result<Filters, HostError> {
+        let (four, six, json) =
+            tokio::join!(self.listed("iptables-save", &[]), self.listed("ip6tables-save", &[]), self.ruleset());
         let mut rules = Vec::new();
-        for (family, save) in [("ip", "iptables-save"), ("ip6", "ip6tables-save")] {
-            let text = self.listed(save, &[]).await?;
+        for (family, text) in [("ip", four?), ("ip6", six?)] {
             rules.extend(tables::parse(family, &String::from_utf8_lossy(&text)));
         }
-        let json = self.listed("nft", &["-j", "list", "ruleset"]).await?;
+        let json = json?;
         let all = nft::parse(&json).map_err(|e| failed("read the rules from nft", e))?;
         // What iptables works on is listed by it already.
         rules.extend(all.into_iter().filter(|(table, _)| !nft::is_of_iptables(table)));
-        Ok(rules)
+        let tables = nft::tables(&json).map_err(|e| failed("read the tables from nft", e))?;
+        Ok(Filters { rules, tables })
+    }
+
+    async fn remove_filters(&self, parts: &[FilterPart]) -> Vec<Result<(), HostError>> {
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        let now = match self.filters().await {
+            Ok(now) => now,
+            Err(e) => {
+                let reason = e.to_string();
+                return parts.iter().map(|_| Err(failed("look at the packet filter", &reason))).collect();
+            }
+        };
+        let (fates, inputs) = batch::plan(parts, &now);
+        let mut went = Vec::new();
+        for input in inputs {
+            went.push(self.feed(input.program, input.args, input.text).await.is_ok());
+        }
+        let mut answers = Vec::with_capacity(parts.len());
+        for (part, fate) in parts.iter().zip(fates) {
+            answers.push(match fate {
+                batch::Fate::Absent => Ok(()),
+                batch::Fate::In(at) if went[at] => Ok(()),
+                // One refusal stops all that is in the same change: by themselves the others go, and the one tells why.
+                batch::Fate::In(_) | batch::Fate::Alone => self.remove_part(part).await,
+            });
+        }
+        answers
+    }
+
+    async fn ip_sets(&self) -> Result<Vec<String>, HostError> {
+        let names = match self.tool("ipset", &["list", "-name"]).await {
+            Ok(names) => names.unwrap_or_default(),
+            // A kernel without sets has none, in words that changed over the years.
+            Err(HostError::Failed { .. }) => Vec::new(),
+            Err(e) => return Err(e),
+        };
+        Ok(String::from_utf8_lossy(&names).lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    async fn remove_ip_set(&self, name: &str) -> Result<(), HostError> {
+        let name = plain_name(name)?;
+        match self.tool("ipset", &["destroy", name]).await {
+            Err(HostError::Failed { reason, .. }) if reason.contains("does not exist") => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    async fn routes(&self) -> Result<Vec<Route>, HostError> {
+        let (four, six) = tokio::join!(
+            self.listed("ip", &["-4", "-json", "route", "show"]),
+            self.listed("ip", &["-6", "-json", "route", "show"])
+        );
+        let mut all = Vec::new();
+        for json in [four?, six?] {
+            all.extend(routes::parse(&json).map_err(|e| failed("read the routes from ip", e))?);
+        }
+        Ok(all)
     }
 
     async fn remove_rule(&self, table: &str, rule: &str) -> Result<(), HostError> {
@@ -227,7 +310,7 @@ impl Network for RealNetwork {
     }
 
     async fn tables(&self) -> Result<Vec<FilterTable>, HostError> {
-        let json = self.listed("nft", &["-j", "list", "ruleset"]).await?;
+        let json = self.ruleset().await?;
         nft::tables(&json).map_err(|e| failed("read the tables from nft", e))
     }
 
@@ -244,156 +327,4 @@ impl Network for RealNetwork {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{FakeClock, FakeCommands};
-
-    const SAVE: &str = "# Generated by iptables-save\n*nat\n:PREROUTING ACCEPT [1:60]\n:CNI-HOSTPORT-DNAT - [0:0]\n\
-        -A PREROUTING -m addrtype --dst-type LOCAL -m comment --comment \"a -j b\" -j CNI-HOSTPORT-DNAT\nCOMMIT\n\
-        *filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.0/8 -j ACCEPT\nCOMMIT\n";
-    const RULE: &str =
-        "-A PREROUTING -m addrtype --dst-type LOCAL -m comment --comment \"a -j b\" -j CNI-HOSTPORT-DNAT";
-
-    const NFT: &str = r#"{"nftables":[{"metainfo":{"version":"1.0.6"}},
-        {"table":{"family":"ip","name":"nat","handle":1}},
-        {"chain":{"family":"ip","table":"nat","name":"PREROUTING","handle":1}},
-        {"table":{"family":"inet","name":"cni_hostport","handle":2}},
-        {"chain":{"family":"inet","table":"cni_hostport","name":"hostports","handle":1}},
-        {"rule":{"family":"inet","table":"cni_hostport","chain":"hostports","handle":7,"comment":"pod1","expr":[]}}]}"#;
-
-    fn network() -> (RealNetwork, Arc<FakeCommands>) {
-        let commands = Arc::new(FakeCommands::new(Arc::new(FakeClock::new())));
-        (RealNetwork::new(commands.clone()), commands)
-    }
-
-    fn with_rules(commands: &FakeCommands) {
-        for name in ["iptables-save", "ip6tables-save", "iptables-restore", "nft"] {
-            commands.on_path(name, Path::new("/sbin").join(name));
-        }
-        commands.answer("iptables-save", &[], SAVE).answer("ip6tables-save", &[], "").answer("nft", &[], "");
-        commands.answer("nft", &["-j"], NFT).answer("iptables-restore", &[], "");
-    }
-
-    #[tokio::test]
-    async fn no_tools_no_rules() {
-        let (network, _) = network();
-        assert_eq!(network.rules().await.unwrap(), []);
-        network.remove_chain("ip/nat", "CNI-X").await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_kernel_without_a_family_has_no_rules_of_it_and_other_failures_are_told() {
-        let (network, commands) = network();
-        with_rules(&commands);
-        commands.exit("ip6tables-save", &[], 1, "", "ip6tables-save: Address family not supported by protocol");
-        assert_eq!(network.rules().await.unwrap().len(), 7);
-        commands.exit("ip6tables-save", &[], 4, "", "Another app is currently holding the xtables lock");
-        let error = network.rules().await.unwrap_err().to_string();
-        assert!(error.contains("ip6tables-save") && error.contains("xtables lock"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn rules_of_both_tools_each_once() {
-        let (network, commands) = network();
-        with_rules(&commands);
-        let want = [
-            ("ip/nat", ":PREROUTING ACCEPT"),
-            ("ip/nat", ":CNI-HOSTPORT-DNAT -"),
-            ("ip/nat", RULE),
-            ("ip/filter", ":INPUT ACCEPT"),
-            ("ip/filter", "-A INPUT -s 10.0.0.0/8 -j ACCEPT"),
-            ("nft/inet/cni_hostport", ":hostports -"),
-            ("nft/inet/cni_hostport", "-A hostports handle 7 comment pod1"),
-        ];
-        assert_eq!(network.rules().await.unwrap(), want.map(|(t, r)| (t.to_owned(), r.to_owned())));
-    }
-
-    #[tokio::test]
-    async fn removal_names_exactly_what_was_listed() {
-        let (network, commands) = network();
-        with_rules(&commands);
-        network.remove_rule("ip/nat", RULE).await.unwrap();
-        network.remove_chain("ip/nat", "CNI-HOSTPORT-DNAT").await.unwrap();
-        network.remove_rule("nft/inet/cni_hostport", "-A hostports handle 7 comment pod1").await.unwrap();
-        network.remove_chain("nft/inet/cni_hostport", "hostports").await.unwrap();
-        network.remove_rule("ip/nat", "-A GONE -j ACCEPT").await.unwrap();
-        network.remove_chain("ip/filter", "CNI-HOSTPORT-DNAT").await.unwrap();
-        let inputs: Vec<String> = commands
-            .log()
-            .iter()
-            .filter(|c| !c.stdin.is_empty())
-            .map(|c| String::from_utf8_lossy(&c.stdin).into())
-            .collect();
-        let want = [
-            format!("*nat\n-D {}\nCOMMIT\n", &RULE[3..]),
-            "*nat\n-F CNI-HOSTPORT-DNAT\n-X CNI-HOSTPORT-DNAT\nCOMMIT\n".to_owned(),
-            "flush chain inet cni_hostport hostports\ndelete chain inet cni_hostport hostports\n".to_owned(),
-        ];
-        assert_eq!(inputs, want);
-        let deleted = "/sbin/nft delete rule inet cni_hostport hostports handle 7".to_owned();
-        assert_eq!(
-            commands.lines().iter().filter(|line| line.starts_with("/sbin/nft delete")).collect::<Vec<_>>(),
-            [&deleted]
-        );
-    }
-
-    #[tokio::test]
-    async fn only_a_table_of_iptables_that_does_nothing_is_removed() {
-        let (network, commands) = network();
-        commands.on_path("nft", "/sbin/nft").answer("nft", &[], "");
-        let ruleset = r#"{"nftables":[
-            {"table":{"family":"ip","name":"mangle","handle":1}},
-            {"table":{"family":"ip","name":"filter","handle":2}},
-            {"chain":{"family":"ip","table":"filter","name":"INPUT","hook":"input","policy":"accept","handle":1}},
-            {"table":{"family":"ip6","name":"filter","handle":3}},
-            {"chain":{"family":"ip6","table":"filter","name":"INPUT","hook":"input","policy":"drop","handle":1}},
-            {"table":{"family":"ip","name":"nat","handle":4}},
-            {"chain":{"family":"ip","table":"nat","name":"MINE","handle":1}},
-            {"table":{"family":"ip","name":"raw","handle":5}},
-            {"chain":{"family":"ip","table":"raw","name":"OUTPUT","hook":"output","policy":"accept","handle":1}},
-            {"rule":{"family":"ip","table":"raw","chain":"OUTPUT","handle":7,"expr":[]}},
-            {"table":{"family":"inet","name":"filter","handle":6}}]}"#;
-        commands.answer("nft", &["-j"], ruleset);
-        let tables = network.tables().await.unwrap();
-        let idle: Vec<(&str, bool)> = tables.iter().map(|table| (table.name.as_str(), table.idle)).collect();
-        let want =
-            [("ip/mangle", true), ("ip/filter", true), ("ip6/filter", false), ("ip/nat", false), ("ip/raw", false)];
-        assert_eq!(idle, want);
-        network.remove_table("ip/filter").await.unwrap();
-        network.remove_table("ip/security").await.unwrap();
-        assert!(network.remove_table("ip/raw").await.is_err());
-        let deleted: Vec<String> = commands.lines().into_iter().filter(|line| line.contains("delete")).collect();
-        assert_eq!(deleted, ["/sbin/nft delete table ip filter"]);
-    }
-
-    #[test]
-    fn links_of_ip() {
-        let json = br#"[{"ifindex":1,"ifname":"lo","linkinfo":{},"addr_info":[{"family":"inet","local":"127.0.0.1"}]},
-            {"ifindex":5,"ifname":"cni0","linkinfo":{"info_kind":"bridge","info_data":{}},"addr_info":[{"local":"10.1.0.1"},{"local":"fe80::1"}]},
-            {"ifindex":6,"ifname":"eth0"}]"#;
-        let links = parse_links(json).unwrap();
-        let summary: Vec<_> =
-            links.iter().map(|l| (l.index, l.name.as_str(), l.kind.as_str(), l.addresses.len())).collect();
-        assert_eq!(summary, [(1, "lo", "", 1), (5, "cni0", "bridge", 2), (6, "eth0", "", 0)]);
-        assert!(parse_links(b"nonsense").is_err());
-    }
-
-    #[test]
-    fn links_without_ip() {
-        let links = links_in_sys(Path::new("/sys/class/net")).unwrap();
-        assert!(links.iter().any(|link| link.name == "lo"));
-    }
-
-    #[tokio::test]
-    async fn names_that_are_paths_or_options_are_refused() {
-        let (network, commands) = network();
-        for bad in ["", "..", "a/b", "-f", "a b"] {
-            assert!(network.remove_link(bad).await.is_err(), "{bad:?}");
-            assert!(network.remove_namespace(bad).await.is_err(), "{bad:?}");
-            assert!(network.remove_chain("ip/nat", bad).await.is_err(), "{bad:?}");
-        }
-        network.remove_link("no-such-link").await.unwrap();
-        network.remove_namespace("no-such-namespace-of-flexnode").await.unwrap();
-        assert_eq!(commands.lines(), Vec::<String>::new());
-    }
-}
+mod tests;

@@ -1,9 +1,12 @@
 //! The narrow traits for everything that is not a file.
 
+mod network;
+
+pub use network::{FilterPart, FilterTable, Filters, Link, Network, Route};
+
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,56 +265,6 @@ pub trait Mounts: Send + Sync + Debug {
     /// Detaches the topmost mount at `path` without following links: plainly first, in a child with a limit of time, then
     /// lazily. `Absent` when nothing is mounted there.
     async fn unmount(&self, path: &std::path::Path, deadline: Duration) -> Result<(), HostError>;
-}
-
-/// A network link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Interface index.
-    pub index: u32,
-    /// Name.
-    pub name: String,
-    /// `veth`, `bridge`, `dummy`, ... or empty for a device.
-    pub kind: String,
-    /// Addresses of it.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// A table of nft that has one of iptables's names: iptables makes it when it is first asked, and never removes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterTable {
-    /// `ip/nat`, `ip6/filter`, ...
-    pub name: String,
-    /// It does nothing: no rule, and no chain but base chains that accept.
-    pub idle: bool,
-}
-
-/// Links, named network namespaces and packet filter chains of the host's own network namespace.
-#[async_trait]
-pub trait Network: Send + Sync + Debug {
-    /// All links.
-    async fn links(&self) -> Result<Vec<Link>, HostError>;
-    /// Removes a link; absent counts as removed.
-    async fn remove_link(&self, name: &str) -> Result<(), HostError>;
-    /// Names below /run/netns.
-    fn namespaces(&self) -> Result<Vec<String>, HostError>;
-    /// Unmounts and removes a name below /run/netns; absent counts as removed.
-    async fn remove_namespace(&self, name: &str) -> Result<(), HostError>;
-    /// Chains and rules as `(family/table, rule line)` in the form of iptables-save; empty when no tool is there.
-    async fn rules(&self) -> Result<Vec<(String, String)>, HostError>;
-    /// Removes one rule (in the form that `rules` gave it); absent counts as removed.
-    async fn remove_rule(&self, table: &str, rule: &str) -> Result<(), HostError>;
-    /// Flushes and removes a chain that nothing refers to; absent counts as removed.
-    async fn remove_chain(&self, table: &str, chain: &str) -> Result<(), HostError>;
-    /// The tables that iptables keeps through nft; none where it works without nft.
-    async fn tables(&self) -> Result<Vec<FilterTable>, HostError> {
-        Ok(Vec::new())
-    }
-    /// Removes such a table if it is idle; absent counts as removed.
-    async fn remove_table(&self, table: &str) -> Result<(), HostError> {
-        let _ = table;
-        Ok(())
-    }
 }
 
 /// A swap area in use.

@@ -115,3 +115,8 @@ pub(super) fn delete_chain(table: &str, chain: &str) -> Option<String> {
     let (family, name) = family_and_name(table)?;
     plain(chain).then(|| format!("flush chain {family} {name} {chain}\ndelete chain {family} {name} {chain}\n"))
 }
+
+/// The line that removes a table of nft with all that is in it.
+pub(super) fn delete_table(table: &str) -> Option<String> {
+    family_and_name(table).map(|(family, name)| format!("delete table {family} {name}\n"))
+}
