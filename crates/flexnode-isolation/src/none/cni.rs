@@ -5,7 +5,7 @@ use super::layout::{Layout, LayoutError, sweep_up};
 use super::links::is_ours;
 use super::root::prefixed;
 use flexnode_host::durable::{self, Change};
-use flexnode_host::{FileKind, Fs};
+use flexnode_host::{FileKind, Fs, FsError};
 use flexnode_model::SlotName;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(crate) fn link(fs: &dyn Fs, layout: &Layout, host_root: &Path, version: &str
             linked.foreign.push(path);
             continue;
         }
-        match durable::replace_link(fs, &layout.cni_bin_dir().join(name), &path) {
+        match durable::replace_link_unsynced(fs, &layout.cni_bin_dir().join(name), &path) {
             Ok(Change::Made) => linked.made.push(path),
             Ok(Change::None) => {}
             // Someone took the name between the look and the link.
@@ -48,9 +48,13 @@ pub(crate) fn link(fs: &dyn Fs, layout: &Layout, host_root: &Path, version: &str
     }
     for path in ours(fs, layout, &dir)? {
         if !plugins.iter().any(|name| path.file_name() == Some(name)) {
-            durable::remove_file(fs, &path)?;
+            remove(fs, &path)?;
             linked.removed.push(path);
         }
+    }
+    // Once for all, also when nothing changed: an earlier run may have been killed right before it.
+    if !plugins.is_empty() || !linked.removed.is_empty() {
+        fs.sync_dir(&dir)?;
     }
     Ok(linked)
 }
@@ -60,11 +64,12 @@ pub(crate) fn unlink(fs: &dyn Fs, layout: &Layout, host_root: &Path) -> Result<C
     let dir = host_dir(host_root);
     let ours = ours(fs, layout, &dir)?;
     for path in &ours {
-        durable::remove_file(fs, path)?;
+        remove(fs, path)?;
     }
     if ours.is_empty() {
         return Ok(Change::None);
     }
+    fs.sync_dir(&dir)?;
     if fs.lstat(&dir)?.is_some_and(|stat| stat.kind == FileKind::Dir) && fs.read_dir(&dir)?.is_empty() {
         match fs.rmdir(&dir) {
             Ok(()) => {
@@ -78,6 +83,14 @@ pub(crate) fn unlink(fs: &dyn Fs, layout: &Layout, host_root: &Path) -> Result<C
         }
     }
     Ok(Change::Made)
+}
+
+/// Without a sync of the directory, which comes once for all. Absent is fine.
+fn remove(fs: &dyn Fs, path: &Path) -> Result<(), FsError> {
+    match fs.unlink(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 fn host_dir(host_root: &Path) -> PathBuf {
