@@ -61,26 +61,58 @@ impl fmt::Debug for Hook {
     }
 }
 
-type Installer = dyn Fn(StepContext, Root) -> Boxed<Result<Outcome, StepError>> + Send + Sync;
+/// A file that an installer wrote, with the digest of the bytes as they went by: the slot's manifest need not read it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenFile {
+    /// Its host path.
+    pub path: PathBuf,
+    /// SHA-256 in lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What an installer did.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// How the step ended.
+    pub outcome: Outcome,
+    /// The files whose digests it knows. What is not among them is read when the version is sealed.
+    pub files: Vec<WrittenFile>,
+}
+
+type Installer = dyn Fn(StepContext, Root) -> Boxed<Result<Installed, StepError>> + Send + Sync;
 
 /// Places a version's artifacts and configuration through its root. The default installs nothing.
 #[derive(Clone, Default)]
 pub struct Install(Option<Arc<Installer>>);
 
 impl Install {
-    /// An installer.
+    /// An installer that tells no digests.
     pub fn new<F, Fut>(run: F) -> Self
     where
         F: Fn(StepContext, Root) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, StepError>> + Send + 'static,
     {
+        Self::hashing(move |cx, root| {
+            let work = run(cx, root);
+            async move { Ok(Installed { outcome: work.await?, files: Vec::new() }) }
+        })
+    }
+
+    /// An installer that hashes what it writes.
+    pub fn hashing<F, Fut>(run: F) -> Self
+    where
+        F: Fn(StepContext, Root) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Installed, StepError>> + Send + 'static,
+    {
         Self(Some(Arc::new(move |cx, root| Box::pin(run(cx, root)))))
     }
 
     /// Runs it.
-    pub async fn call(&self, cx: StepContext, root: Root) -> Result<Outcome, StepError> {
+    pub async fn call(&self, cx: StepContext, root: Root) -> Result<Installed, StepError> {
         match &self.0 {
-            None => Ok(Outcome::Unchanged),
+            None => Ok(Installed { outcome: Outcome::Unchanged, files: Vec::new() }),
             Some(run) => run(cx, root).await,
         }
     }

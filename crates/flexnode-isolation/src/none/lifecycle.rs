@@ -157,7 +157,7 @@ impl Backend {
                 let masked = StepError::new(format!("{unit} is masked"));
                 return Err(masked.hint(format!("systemctl unmask {unit}")).into());
             }
-            reload |= state.need_reload;
+            reload |= state.need_reload || state.load == "not-found";
             if state.enabled != "enabled" {
                 systemd.enable(unit).await?;
                 enabled = true;

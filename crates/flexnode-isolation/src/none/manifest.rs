@@ -1,9 +1,10 @@
 //! Whether a slot is whole: its manifest names every other file with digest, size and mode, and is written last.
 
+use super::hooks::WrittenFile;
 use super::layout::Layout;
 use super::units::{UNIT_MODE, UnitError, UnitSpec, render_containerd, render_kubelet};
 use flexnode_host::durable::{self, Change};
-use flexnode_host::{FileKind, Fs, FsError};
+use flexnode_host::{FileKind, Fs, FsError, Stat};
 use flexnode_model::{DocumentError, SlotName, SlotNameError, document};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -172,6 +173,29 @@ pub fn read(fs: &dyn Fs, layout: &Layout, slot: &str) -> Result<Manifest, SlotEr
     Ok(manifest)
 }
 
+/// Digests of files that this process has just written, each with what the file was right after: as long as it is that, its
+/// content is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known(BTreeMap<PathBuf, (Stat, String)>);
+
+impl Known {
+    /// Takes the files of an installer. One that is not what was written, or is not there, is left out, and so is read.
+    pub(crate) fn of(fs: &dyn Fs, files: Vec<WrittenFile>) -> Result<Self, FsError> {
+        let mut known = BTreeMap::new();
+        for file in files {
+            if let Some(stat) = fs.lstat(&file.path)?.filter(|s| s.kind == FileKind::File && s.size == file.size) {
+                known.insert(file.path, (stat, file.sha256));
+            }
+        }
+        Ok(Self(known))
+    }
+
+    /// The digest of a file that is still the very one: the same inode, size, owner and time of change.
+    fn digest(&self, path: &Path, stat: &Stat) -> Option<String> {
+        self.0.get(path).filter(|(then, _)| then == stat).map(|(_, digest)| digest.clone())
+    }
+}
+
 /// Records the units of a slot and writes its manifest, last and durably: from then on the slot is complete and is never
 /// written again.
 pub(crate) fn seal(
@@ -180,6 +204,7 @@ pub(crate) fn seal(
     slot: &str,
     goal: &str,
     spec: &UnitSpec,
+    known: &Known,
 ) -> Result<Manifest, SlotError> {
     let dir = layout.version_dir(slot);
     record_units(fs, &dir, spec)?;
@@ -191,7 +216,7 @@ pub(crate) fn seal(
         files: BTreeMap::new(),
         links: BTreeMap::new(),
     };
-    scan(fs, &dir, Path::new(""), &mut manifest)?;
+    scan(fs, &dir, Path::new(""), known, &mut manifest)?;
     durable::write(fs, &dir.join(MANIFEST), &document::encode(&manifest), 0o644)?;
     Ok(manifest)
 }
@@ -217,7 +242,7 @@ fn record_units(fs: &dyn Fs, dir: &Path, spec: &UnitSpec) -> Result<Change, Unit
 }
 
 /// Adds all files and links below `below` of the slot.
-fn scan(fs: &dyn Fs, slot: &Path, below: &Path, manifest: &mut Manifest) -> Result<(), SlotError> {
+fn scan(fs: &dyn Fs, slot: &Path, below: &Path, known: &Known, manifest: &mut Manifest) -> Result<(), SlotError> {
     for entry in fs.read_dir(&slot.join(below))? {
         let relative = below.join(&entry.name);
         let path = slot.join(&relative);
@@ -226,11 +251,15 @@ fn scan(fs: &dyn Fs, slot: &Path, below: &Path, manifest: &mut Manifest) -> Resu
             return Err(SlotError::Damaged { slot: manifest.slot.clone(), path, problem });
         };
         match entry.kind {
-            FileKind::Dir => scan(fs, slot, &relative, manifest)?,
+            FileKind::Dir => scan(fs, slot, &relative, known, manifest)?,
             FileKind::File if name == MANIFEST => {}
             FileKind::File => {
                 let Some(stat) = fs.lstat(&path)? else { continue };
-                let file = FileEntry { sha256: digest(fs, &path)?, size: stat.size, mode: stat.mode };
+                let sha256 = match known.digest(&path, &stat) {
+                    Some(sha256) => sha256,
+                    None => digest(fs, &path)?,
+                };
+                let file = FileEntry { sha256, size: stat.size, mode: stat.mode };
                 manifest.files.insert(name.to_owned(), file);
             }
             FileKind::Link => {

@@ -5,7 +5,7 @@
 //! are replaced one by one and each atomically, so that a version that runs goes on running, and a crash leaves one that is
 //! mended further the next time.
 
-use super::manifest::{self, Level, MANIFEST, Manifest, SlotError, UNIT_SPEC};
+use super::manifest::{self, Known, Level, MANIFEST, Manifest, SlotError, UNIT_SPEC};
 use super::node::Backend;
 use super::units::UnitSpec;
 use flexnode_host::{FileKind, durable};
@@ -27,7 +27,8 @@ impl Backend {
             Err(SlotError::Incomplete { .. } | SlotError::Manifest { .. }) => None,
             Err(other) => return Err(other),
         };
-        let fresh = manifest::seal(fs, copy, slot, goal, &self.spec_to_mend_with(slot, own.as_ref())?)?;
+        let fresh =
+            manifest::seal(fs, copy, slot, goal, &self.spec_to_mend_with(slot, own.as_ref())?, &Known::default())?;
         let (from, to) = (copy.version_dir(slot), self.layout.version_dir(slot));
         let wanted = own.as_ref().unwrap_or(&fresh);
         let mut broken = Vec::new();

@@ -32,7 +32,7 @@ pub use dropins::{
     render_local_dns_drop_in, render_path_drop_in, write_drop_ins,
 };
 pub use encode::EncodeError;
-pub use hooks::{Hook, Install, Kill, LookPath, RollbackUnits, Runner};
+pub use hooks::{Hook, Install, Installed, Kill, LookPath, RollbackUnits, Runner, WrittenFile};
 pub use layout::{Layout, LayoutError, mkdir_traversable};
 pub use manifest::{Level, Manifest, SlotError};
 pub use node::Backend;

@@ -4,7 +4,7 @@ use super::consts::{UNIT_KUBELET_LAUNCH_CHECK, UNIT_LOCAL_DNS};
 use super::dropins::{self, remove_stale, write_drop_ins};
 use super::layout::mkdir_traversable;
 use super::links::{check_links, ensure_links};
-use super::manifest::{self, Level, SlotError};
+use super::manifest::{self, Known, Level, SlotError};
 use super::node::Backend;
 use super::preflight::check_grants;
 use super::root::Root;
@@ -12,7 +12,7 @@ use super::run::{blocking, changed_if, kind};
 use super::units::{UnitSpec, Written, write_units};
 use crate::backend::{Error, NodeSpec, SlotRef};
 use flexnode_ops::{Outcome, Step};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Looking at a version, hashing included, on a slow disk.
@@ -48,6 +48,9 @@ impl Backend {
         let spec = Arc::new(spec.clone());
         let (checked, created, installed, sealed) = (spec.clone(), spec.clone(), spec.clone(), spec.clone());
         let slot = &spec.slot;
+        // From one step to the next of this process only: a version whose installation was interrupted is begun anew.
+        let written = Arc::new(Mutex::new(Known::default()));
+        let known = written.clone();
         vec![
             self.step("check-version", format!("check what version {slot} needs"), VERIFY, move |b, _| {
                 let spec = checked.clone();
@@ -59,23 +62,26 @@ impl Backend {
                 async move { b.create_version(&spec) }
             }),
             self.step("install", format!("install version {slot}"), INSTALL, move |b, cx| {
-                let spec = installed.clone();
+                let (spec, written) = (installed.clone(), written.clone());
                 async move {
                     if b.is_complete(&spec.slot)? {
                         return Ok(Outcome::Unchanged);
                     }
-                    Ok(b.install.call(cx, b.root(&spec.slot)).await?)
+                    let installed = b.install.call(cx, b.root(&spec.slot)).await?;
+                    let known = Known::of(b.fs(), installed.files)?;
+                    *written.lock().unwrap_or_else(PoisonError::into_inner) = known;
+                    Ok(installed.outcome)
                 }
             }),
             self.step("seal-version", format!("write the manifest of version {slot}"), VERIFY, move |b, _| {
-                let spec = sealed.clone();
+                let (spec, known) = (sealed.clone(), known.clone());
                 async move {
                     if b.is_complete(&spec.slot)? {
                         return Ok(Outcome::Unchanged);
                     }
-                    let manifest =
-                        blocking(move || Ok(manifest::seal(b.fs(), &b.layout, &spec.slot, &spec.goal, &b.units)?))
-                            .await?;
+                    let known = known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let seal = move || Ok(manifest::seal(b.fs(), &b.layout, &spec.slot, &spec.goal, &b.units, &known)?);
+                    let manifest = blocking(seal).await?;
                     Ok(Outcome::Changed(format!("{} files", manifest.files.len())))
                 }
             }),
@@ -146,9 +152,26 @@ impl Backend {
         self.step("write-units", "write the units", UNITS, |b, _| async move { b.apply_units(&b.units).await })
     }
 
+    /// As [`Backend::write_units_step`], for an operation in which [`Backend::start_steps`] follow: their `enable-units` has
+    /// systemd read the files together with the links of the boot, so that one reload does for both.
+    pub fn place_units_step(&self) -> Step {
+        self.step("write-units", "write the units", UNITS, |b, _| async move {
+            let written = b.place_units(&b.units).await?;
+            Ok(changed_if(written.is_changed(), format!("{} files", written.changed.len())))
+        })
+    }
+
     /// Makes unit files and drop-ins those of `spec`. systemd reloads only when a byte changed, or when an earlier run was
     /// killed before its reload.
     pub(crate) async fn apply_units(&self, spec: &UnitSpec) -> Result<Outcome, Error> {
+        let written = self.place_units(spec).await?;
+        if written.is_changed() || self.needs_reload(spec).await? {
+            self.system.systemd.reload().await?;
+        }
+        Ok(changed_if(written.is_changed(), format!("{} files", written.changed.len())))
+    }
+
+    async fn place_units(&self, spec: &UnitSpec) -> Result<Written, Error> {
         let dir = self.unit_dir();
         let systemd = &self.system.systemd;
         dropins::sweep(self.fs(), dir)?;
@@ -164,10 +187,7 @@ impl Backend {
         written.join(write_units(self.fs(), dir, spec)?);
         written.join(write_drop_ins(self.fs(), dir, spec)?);
         written.join(remove_stale(self.fs(), dir, spec)?);
-        if written.is_changed() || self.needs_reload(spec).await? {
-            systemd.reload().await?;
-        }
-        Ok(changed_if(written.is_changed(), format!("{} files", written.changed.len())))
+        Ok(written)
     }
 
     /// Whether systemd has not read what is on disk.

@@ -9,7 +9,7 @@ fn sealed() -> MemFs {
     let fs = MemFs::new();
     fs.put("/base/v1/bin/kubelet", "elf", 0o755).put("/base/v1/etc/kubelet/config.yaml", "kind: X\n", 0o644);
     fs.put_link("loopback", "/base/v1/cni/lo");
-    seal(&fs, &layout(), "v1", "1a2b3c4d", &UnitSpec::default()).unwrap();
+    seal(&fs, &layout(), "v1", "1a2b3c4d", &UnitSpec::default(), &Known::default()).unwrap();
     fs
 }
 
@@ -46,7 +46,7 @@ fn the_manifest_is_written_last() {
     for changes in 0.. {
         let fs = fs.fork();
         fs.crash_after(changes);
-        let done = seal(&fs, &layout(), "v1", "", &UnitSpec::default()).is_ok();
+        let done = seal(&fs, &layout(), "v1", "", &UnitSpec::default(), &Known::default()).is_ok();
         let crashed = fs.crashed();
         fs.revive();
         if fs.exists("/base/v1/etc/manifest.json") {
@@ -125,7 +125,7 @@ fn the_units_of_a_version_are_recorded() {
     let fs = MemFs::new();
     fs.put_dir("/base/v1/etc", 0o755);
     let spec = UnitSpec { local_dns: true, ..UnitSpec::default() };
-    seal(&fs, &layout(), "v1", "", &spec).unwrap();
+    seal(&fs, &layout(), "v1", "", &spec, &Known::default()).unwrap();
     assert_eq!(recorded_units(&fs, &layout(), "v1").unwrap(), Some(spec.clone()));
     assert_eq!(fs.text("/base/v1/etc/units/unbounded-kubelet.service").as_bytes(), render_kubelet(&spec).unwrap());
     assert_eq!(recorded_units(&fs, &layout(), "v2").unwrap(), None);
@@ -137,5 +137,36 @@ fn the_units_of_a_version_are_recorded() {
 fn what_no_version_has_is_refused() {
     let fs = MemFs::new();
     fs.put_dir("/base/v1/etc", 0o755).put_special("/base/v1/bin/pipe", 0o644);
-    assert!(matches!(seal(&fs, &layout(), "v1", "", &UnitSpec::default()), Err(SlotError::Damaged { .. })));
+    assert!(matches!(
+        seal(&fs, &layout(), "v1", "", &UnitSpec::default(), &Known::default()),
+        Err(SlotError::Damaged { .. })
+    ));
+}
+
+/// The digest of a file that was written just now is taken over, and read again when the file is another one since.
+#[test]
+fn what_the_installer_hashed_is_not_read_again() {
+    let written = |path: &str, size| WrittenFile { path: path.into(), sha256: "as told".into(), size };
+    let slot = || {
+        let fs = MemFs::new();
+        fs.put("/base/v1/bin/kubelet", "elf", 0o755)
+            .put("/base/v1/bin/runc", "elf", 0o755)
+            .put_dir("/base/v1/etc", 0o755);
+        fs
+    };
+    let sealed = |fs: &MemFs, known: &Known| {
+        let manifest = seal(fs, &layout(), "v1", "", &UnitSpec::default(), known).unwrap();
+        manifest.files["bin/kubelet"].sha256.clone()
+    };
+    let fs = slot();
+    // One file that is not there, and one that has not the size that was written.
+    let told =
+        vec![written("/base/v1/bin/kubelet", 3), written("/base/v1/bin/gone", 1), written("/base/v1/bin/runc", 4)];
+    let known = Known::of(&fs, told).unwrap();
+    assert_eq!(known.0.len(), 1);
+    assert_eq!(sealed(&fs, &known), "as told");
+    let fs = slot();
+    let known = Known::of(&fs, vec![written("/base/v1/bin/kubelet", 3)]).unwrap();
+    fs.put("/base/v1/bin/kubelet", "ELF", 0o755);
+    assert_eq!(sealed(&fs, &known), durable::sha256_hex(b"ELF"));
 }
