@@ -26,6 +26,6 @@ pub use digest::{Digest, DigestError, parse_sidecar};
 pub use error::ArtifactError;
 pub use install::{Destinations, InstalledFile, install};
 pub use names::{ARCHITECTURES, Role, clean_version, image_path};
-pub use resolve::{Artifact, Resolved, Wanted};
+pub use resolve::{Artifact, Resolved, VerifiedImage, Wanted};
 pub use source::Bundle;
 pub use trust::Trust;

@@ -1,11 +1,14 @@
 //! Which artifacts of a bundle a machine needs, and whether they are all there and verifiable.
 
-use crate::digest::Digest;
+use crate::digest::{Digest, HashingReader};
 use crate::error::ArtifactError;
+use crate::image::identifiers;
 use crate::names::{ARCHITECTURES, Role, clean_version, image_path};
 use crate::source::{Bundle, MANIFEST, SIDECAR, measure};
+use flexnode_host::FsError;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 /// What a machine wants of a source. Versions with or without `v`.
 #[derive(Clone, Debug, Default)]
@@ -131,26 +134,37 @@ impl Bundle {
         Ok(Resolved { artifacts: search.artifacts, kubernetes, containerd, runc, cni, notes: search.notes })
     }
 
-    /// Reads an image archive again and compares it with its digest; gives its host path, to be imported at once.
+    /// Reads an image archive again and compares it with its digest; to be imported at once.
     ///
     /// Images are not copied: the source belongs to root, and containerd keeps what it imported.
-    pub fn verified_image(&self, image: &Artifact) -> Result<PathBuf, ArtifactError> {
+    pub fn verified_image(&self, image: &Artifact) -> Result<VerifiedImage, ArtifactError> {
         self.stat(&image.path)?;
-        verify(self, &image.source, image.digest)?;
-        Ok(image.source.clone())
+        let mut reader = HashingReader::new(self.fs().open(&image.source)?);
+        let reference = image.image.as_deref().unwrap_or_default();
+        let told = identifiers(&mut reader, &image.source, reference);
+        // An archive in another form than these is the runtime's to judge: it is told by its name alone.
+        let identifiers = told.unwrap_or_default();
+        io::copy(&mut reader, &mut io::sink()).map_err(|e| FsError::new("read", &image.source, e))?;
+        let (found, _) = reader.finish();
+        if found != image.digest {
+            return Err(ArtifactError::WrongDigest {
+                path: image.source.clone(),
+                expected: image.digest.to_string(),
+                found: found.to_string(),
+            });
+        }
+        Ok(VerifiedImage { archive: image.source.clone(), identifiers })
     }
 }
 
-fn verify(bundle: &Bundle, path: &Path, expected: Digest) -> Result<(), ArtifactError> {
-    let (found, _) = measure(bundle.fs(), path)?;
-    if found == expected {
-        return Ok(());
-    }
-    Err(ArtifactError::WrongDigest {
-        path: path.to_path_buf(),
-        expected: expected.to_string(),
-        found: found.to_string(),
-    })
+/// An image archive whose bytes are those that were promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedImage {
+    /// Its host path.
+    pub archive: PathBuf,
+    /// The identifiers (`sha256:...` of its configuration) that the image may have in a runtime, one for each platform;
+    /// none when the archive does not tell.
+    pub identifiers: BTreeSet<String>,
 }
 
 impl Search<'_> {

@@ -4,10 +4,11 @@ mod finding;
 mod host;
 mod listeners;
 mod node;
+pub mod ports;
 
 pub use finding::{Finding, Severity, errors};
 pub use host::{covering, nearest, privileged};
-pub use node::{KUBELET_HEALTHZ_PORT, KUBELET_PORT};
+pub use ports::{KUBELET_HEALTHZ_PORT, KUBELET_PORT, Port};
 
 use crate::agent_binary::HOST_ROOT;
 use crate::foreign;
@@ -33,6 +34,8 @@ pub struct Input {
     pub api_server: String,
     /// CA of the goal, PEM.
     pub ca_pem: String,
+    /// Ports that have to be free, as [`ports::of`] gives them.
+    pub ports: Vec<Port>,
     /// Kubelet lives with swap.
     pub keep_swap: bool,
     /// The node's own stack runs, so that its processes and ports are no findings.
@@ -69,7 +72,7 @@ pub async fn run(host: &Host, input: &Input) -> Vec<Finding> {
     found.extend(unmanaged(host));
     found.extend(node::masked_units(host, &[UNIT_CONTAINERD, UNIT_KUBELET, SERVICE_UNIT_NAME]).await);
     if !input.runs {
-        found.extend(node::ports(host));
+        found.extend(node::ports(host, &input.ports));
     }
     found.push(state(host, input));
     found.push(node::static_pods(fs, Path::new(STATIC_POD_DIR)));

@@ -2,14 +2,9 @@
 
 use super::finding::Finding;
 use super::listeners;
+use super::ports::Port;
 use flexnode_host::{Fs, Host};
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-
-/// kubelet's server, which the API server connects to.
-pub const KUBELET_PORT: u16 = 10250;
-/// kubelet's health endpoint, on loopback.
-pub const KUBELET_HEALTHZ_PORT: u16 = 10248;
 
 const MASKED: &str = "masked-units";
 const PORTS: &str = "kubelet-bind-address";
@@ -37,27 +32,26 @@ pub async fn masked_units(host: &Host, units: &[&str]) -> Vec<Finding> {
     found
 }
 
-/// kubelet's ports are free. Not asked where our own kubelet runs: they are its own then.
-pub fn ports(host: &Host) -> Vec<Finding> {
+/// The node's ports are free. Not asked where our own kubelet runs: they are its own then.
+pub fn ports(host: &Host, wanted: &[Port]) -> Vec<Finding> {
     let mut listening = Vec::new();
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
         // Without IPv6 there is no tcp6.
         let text = host.fs.read(Path::new(file), 16 << 20).ok().flatten().unwrap_or_default();
         listening.extend(listeners::parse(&String::from_utf8_lossy(&text)));
     }
-    let wanted =
-        [(IpAddr::V4(Ipv4Addr::UNSPECIFIED), KUBELET_PORT), (IpAddr::V4(Ipv4Addr::LOCALHOST), KUBELET_HEALTHZ_PORT)];
+    let taken = |port: &&Port| listening.iter().any(|l| listeners::collides(*l, port.address, port.port));
     let mut found: Vec<Finding> = wanted
-        .into_iter()
-        .filter(|(address, port)| listening.iter().any(|l| listeners::collides(*l, *address, *port)))
-        .map(|(_, port)| {
-            Finding::error(PORTS, format!("something listens on TCP port {port}, which kubelet needs"))
+        .iter()
+        .filter(taken)
+        .map(|Port { program, port, .. }| {
+            Finding::error(PORTS, format!("something listens on TCP port {port}, which {program} needs"))
                 .target(port.to_string())
                 .hint(format!("`ss -ltnp sport = :{port}` shows which program; stop it"))
         })
         .collect();
     if found.is_empty() {
-        found.push(Finding::ok(PORTS, "kubelet's ports are free"));
+        found.push(Finding::ok(PORTS, "the ports of kubelet and containerd are free"));
     }
     found
 }

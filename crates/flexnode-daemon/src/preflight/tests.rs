@@ -13,11 +13,17 @@ fn fit() -> FakeHost {
     fake
 }
 
+pub(super) fn goal() -> flexnode_model::MachineGoal {
+    let sample = include_str!("../../../flexnode-model/tests/samples/machine-goal-1.json");
+    flexnode_model::MachineGoal::decode(sample.as_bytes()).unwrap()
+}
+
 fn input() -> Input {
     Input {
         config: CONFIG.into(),
         api_server: "https://10.0.0.1:6443".into(),
         ca_pem: String::new(),
+        ports: ports::of(&goal()),
         keep_swap: false,
         runs: false,
     }

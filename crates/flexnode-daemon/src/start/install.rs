@@ -3,9 +3,10 @@
 use super::steps::Parts;
 use crate::service::ServiceError;
 use crate::{agent_binary, service};
+use flexnode_artifacts::InstalledFile;
 use flexnode_host::{Command, Host, HostError};
 use flexnode_isolation::NodeRoot as _;
-use flexnode_isolation::none::Root;
+use flexnode_isolation::none::{Installed, Root, WrittenFile};
 use flexnode_ops::{Outcome, StepContext, StepError};
 use flexnode_stack::{HostFacts, Installer, containerd, places};
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::time::Duration;
 const DUMP_DEADLINE: Duration = Duration::from_secs(20);
 const DUMP_LIMIT: u64 = 4 << 20;
 
-/// Fills the slot.
-pub async fn install(parts: &Parts, root: &Root, cx: &StepContext) -> Result<Outcome, StepError> {
+/// Fills the slot; tells the digest of every file, so that the slot's manifest need not read them again.
+pub async fn install(parts: &Parts, root: &Root, cx: &StepContext) -> Result<Installed, StepError> {
     let Some(source) = &parts.prepared.source else {
         return Err(StepError::new(format!(
             "the artifact source {} is not there, and this version is not installed",
@@ -39,7 +40,9 @@ pub async fn install(parts: &Parts, root: &Root, cx: &StepContext) -> Result<Out
         .await
         .map_err(|e| StepError::caused(format!("version {} could not be installed", parts.prepared.slot), e))?;
     let bytes: u64 = files.iter().map(|f| f.size).sum();
-    Ok(Outcome::Changed(format!("{} files, {} MiB", files.len(), bytes >> 20)))
+    let outcome = Outcome::Changed(format!("{} files, {} MiB", files.len(), bytes >> 20));
+    let written = |file: InstalledFile| WrittenFile { path: file.path, sha256: file.sha256, size: file.size };
+    Ok(Installed { outcome, files: files.into_iter().map(written).collect() })
 }
 
 /// Asks the slot's containerd what it makes of its configuration: a setting that it does not show is one that it ignores.

@@ -65,7 +65,7 @@ impl Parts {
         let mut backend = Backend::new_default(self.host.clone(), tracing::Span::none());
         backend.layout = self.layout.clone();
         let parts = self.clone();
-        backend.install = Install::new(move |cx, root| {
+        backend.install = Install::hashing(move |cx, root| {
             let parts = parts.clone();
             async move { install::install(&parts, &root, &cx).await }
         });
@@ -91,7 +91,9 @@ pub fn operation(parts: &Parts, runs: bool) -> Operation {
     let mut steps = looking(parts, runs);
     steps.extend(looks);
     steps.extend(host(parts));
-    steps.extend(prepares);
+    // One reload serves the units' files and the links that enable them.
+    let place = |step: Step| if step.name == "write-units" { backend.place_units_step() } else { step };
+    steps.extend(prepares.into_iter().map(place));
     steps.push(parts.step(
         "check-containerd-config",
         "check that containerd reads every setting",
@@ -129,6 +131,7 @@ fn looking(parts: &Parts, runs: bool) -> Vec<Step> {
             config: p.config.clone(),
             api_server: p.prepared.goal.api_server.clone(),
             ca_pem: p.prepared.goal.ca_pem.clone(),
+            ports: preflight::ports::of(&p.prepared.goal),
             keep_swap: swap::keeps(&p.prepared.goal),
             runs,
         };
@@ -181,8 +184,13 @@ fn host(parts: &Parts) -> Vec<Step> {
 }
 
 fn import(parts: &Parts) -> Step {
-    parts.step("import-images", "import the images of the source", IMAGES, |p, cx| async move {
-        images::import(&p.host, p.cri.as_ref(), p.prepared.source.as_ref(), &p.layout.bin_dir(), &cx).await
+    let looked = Arc::new(images::Looked::default());
+    parts.step("import-images", "import the images of the source", IMAGES, move |p, cx| {
+        let looked = looked.clone();
+        async move {
+            let (source, bin) = (p.prepared.source.as_ref(), p.layout.bin_dir());
+            images::import(&p.host, p.cri.as_ref(), source, &bin, &looked, &cx).await
+        }
     })
 }
 
