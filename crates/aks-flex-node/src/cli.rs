@@ -161,6 +161,9 @@ pub struct ResetArgs {
     /// Remove the installed agent too
     #[arg(long)]
     pub remove_agent: bool,
+    /// Delete the Node from the cluster too, with this kubeconfig; root's and not readable by others
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     /// The form of the output.
     pub output: OutputArg,

@@ -1,4 +1,4 @@
-//! Reading the user's configuration file, which root takes its orders from.
+//! Reading the user's configuration file, which root takes its orders from, and other files of which the same is asked.
 
 use flexnode_host::{FileKind, Fs, FsError};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ const LIMIT: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
     /// It is not there.
-    #[error("there is no configuration at {}", .0.display())]
+    #[error("there is no file {}", .0.display())]
     Missing(PathBuf),
     /// It is a directory, device or pipe.
-    #[error("the configuration {} is not a regular file", .0.display())]
+    #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// Another user owns it, and could change what root does.
-    #[error("the configuration {} belongs to user {uid}, not to root", path.display())]
+    #[error("{} belongs to user {uid}, not to root", path.display())]
     Owner {
         /// The file.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum ConfigFileError {
         uid: u32,
     },
     /// Others can read the token in it, or change it.
-    #[error("the configuration {} can be read or changed by others: its mode is {mode:04o}", path.display())]
+    #[error("{} can be read or changed by others: its mode is {mode:04o}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum ConfigFileError {
         mode: u32,
     },
     /// Others can put another file in its place.
-    #[error("others can replace the configuration: the directory {} is writable by them (mode {mode:04o}, owner {uid})", path.display())]
+    #[error("others can replace the file: the directory {} is writable by them (mode {mode:04o}, owner {uid})", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum ConfigFileError {
         uid: u32,
     },
     /// It cannot be read.
-    #[error("the configuration cannot be read")]
+    #[error("the file cannot be read")]
     Fs(#[from] FsError),
 }
 

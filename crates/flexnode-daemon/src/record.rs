@@ -218,10 +218,17 @@ async fn observe(host: &Host) -> Result<Existed, RecordError> {
             existed.mounts.insert(mount.path.to_string_lossy().into_owned());
         }
     }
-    existed.links = host.network.links().await?.into_iter().map(|link| link.name).collect();
-    existed.namespaces = host.network.namespaces()?.into_iter().collect();
-    existed.chains = chains(&host.network.rules().await?);
-    existed.tables = Some(host.network.tables().await?.into_iter().map(|table| table.name).collect());
+    let network = host.network.as_ref();
+    let (links, filters, sets, routes) =
+        tokio::join!(network.links(), network.filters(), network.ip_sets(), network.routes());
+    let filters = filters?;
+    existed.links = links?.into_iter().map(|link| link.name).collect();
+    existed.namespaces = network.namespaces()?.into_iter().collect();
+    existed.chains = chains(&filters.rules);
+    existed.tables = Some(filters.tables.into_iter().map(|table| table.name).collect());
+    // Only a reset's report depends on them: tools that cannot tell do not stop a start.
+    existed.ip_sets = sets.ok().map(|sets| sets.into_iter().collect());
+    existed.routes = routes.ok().map(|routes| routes.into_iter().map(|route| route.line).collect());
     Ok(existed)
 }
 

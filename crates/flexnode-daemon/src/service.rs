@@ -148,7 +148,8 @@ pub async fn stop(host: &Host) -> Result<(), ServiceError> {
 }
 
 /// Removes the first-boot unit, then disables, removes and (unless this very process is the daemon) stops the agent's
-/// unit (daemon.txt, `UninstallService`). Without the units it changes nothing.
+/// unit (daemon.txt, `UninstallService`). Without the units it changes nothing. systemd keeps what it has
+/// read of them until its next reload, which the caller has for other units too: see [`forget`].
 pub async fn uninstall(host: &Host, stop_it: bool) -> Result<Change, ServiceError> {
     let mut change = remove_unit(host, FIRST_BOOT_UNIT_NAME, FIRST_BOOT_UNIT_PATH, true).await?;
     // Stopping comes last: the daemon may be the one that waits for us.
@@ -160,11 +161,23 @@ pub async fn uninstall(host: &Host, stop_it: bool) -> Result<Change, ServiceErro
             change = Change::Made;
         }
     }
-    if change.made() {
-        host.systemd.reload().await.map_err(|e| ServiceError::Systemd("unloaded", e))?;
-        host.systemd.reset_failed(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("cleared", e))?;
-    }
     Ok(change)
+}
+
+/// Has systemd read again what is on disk, where it still knows a unit that [`uninstall`] removed.
+pub async fn forget(host: &Host) -> Result<Change, ServiceError> {
+    let looked = |e| ServiceError::Systemd("looked at", e);
+    let mut known = false;
+    for (name, path) in [(SERVICE_UNIT_NAME, SERVICE_UNIT_PATH), (FIRST_BOOT_UNIT_NAME, FIRST_BOOT_UNIT_PATH)] {
+        let state = host.systemd.unit(name).await.map_err(looked)?;
+        known |= state.fragment == Path::new(path) && host.fs.lstat(Path::new(path))?.is_none();
+    }
+    if !known {
+        return Ok(Change::None);
+    }
+    host.systemd.reload().await.map_err(|e| ServiceError::Systemd("unloaded", e))?;
+    host.systemd.reset_failed(SERVICE_UNIT_NAME).await.map_err(|e| ServiceError::Systemd("cleared", e))?;
+    Ok(Change::Made)
 }
 
 async fn remove_unit(host: &Host, name: &str, path: &str, stop_it: bool) -> Result<Change, ServiceError> {
@@ -287,6 +300,11 @@ mod tests {
             "the second time nothing happens"
         );
         assert_eq!(uninstall(&fake.host(), true).await.unwrap(), Change::Made);
+        let reloads = || fake.systemd.calls().iter().filter(|call| *call == "reload").count();
+        let before_forgetting = reloads();
+        assert_eq!(forget(&fake.host()).await.unwrap(), Change::Made);
+        assert_eq!(forget(&fake.host()).await.unwrap(), Change::None);
+        assert_eq!(reloads(), before_forgetting + 1);
         let left: Vec<_> = fake.fs.tree().difference(&before);
         assert!(left.is_empty(), "{left:?}");
         assert_eq!(fake.systemd.state(SERVICE_UNIT_NAME).load, "not-found");

@@ -29,7 +29,7 @@ pub use api::{ApiProblem, Credentials};
 pub use identity::{CertificateState, SameCluster, client_certificate_state, same_cluster};
 pub use kubelet::{KubeletIdentity, kubelet_identity};
 pub use names::Names;
-pub use node::NodeClient;
+pub use node::{NodeClient, NodeMachine};
 pub use preflight::{ApiServerFacts, ApiServerProbe, preflight};
 pub use problem::JoinProblem;
 pub use ready::{ReadyOutcome, WaitReady};

@@ -131,6 +131,15 @@ impl NodeClient {
         Ok(Some(addresses.iter().filter_map(|ip| ip.parse().ok()).collect()))
     }
 
+    /// Which object and which machine the Node stands for; `None` when the cluster has none of that name.
+    pub async fn machine(&self, deadline: Duration) -> Result<Option<NodeMachine>, ApiProblem> {
+        let node = bounded("the Node", deadline, self.api()?.get_opt(&self.node)).await?;
+        Ok(node.map(|node| {
+            let info = node.status.and_then(|status| status.node_info).unwrap_or_default();
+            NodeMachine { uid: node.metadata.uid.unwrap_or_default(), machine_id: info.machine_id }
+        }))
+    }
+
     /// Deletes the Node, but only the very object with this UID. One that is gone is a success. Kubelet's own credentials
     /// are not allowed to.
     pub async fn delete(&self, uid: &str, deadline: Duration) -> Result<(), ApiProblem> {
@@ -143,6 +152,15 @@ impl NodeClient {
             Err(e) => Err(e),
         }
     }
+}
+
+/// What a Node stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMachine {
+    /// UID of the object.
+    pub uid: String,
+    /// What kubelet read in /etc/machine-id (machine-id(5)); empty when it did not tell.
+    pub machine_id: String,
 }
 
 #[async_trait]

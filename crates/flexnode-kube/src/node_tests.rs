@@ -54,6 +54,17 @@ async fn a_node_is_seen_with_what_matters() {
 }
 
 #[tokio::test]
+async fn the_machine_of_a_node_is_told() {
+    let mut node = object("True", "", "2026-11-30T12:00:00Z");
+    node["status"]["nodeInfo"]["machineID"] = "abc".into();
+    let client = NodeClient::with_client(mock(move |_| (200, node.clone())), "node-1");
+    let machine = client.machine(LIMIT).await.unwrap().unwrap();
+    assert_eq!(machine, NodeMachine { uid: "u-1".into(), machine_id: "abc".into() });
+    let none = NodeClient::with_client(mock(|_| failure(404, "nodes \"node-1\" not found")), "node-1");
+    assert_eq!(none.machine(LIMIT).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn no_node_and_no_answer_are_told_apart() {
     let none = NodeClient::with_client(mock(|_| failure(404, "nodes \"node-1\" not found")), "node-1");
     assert_eq!(none.get(LIMIT).await.unwrap(), None);

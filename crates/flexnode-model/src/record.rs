@@ -48,6 +48,12 @@ pub struct Existed {
     /// All tables that iptables kept through nft; `None`: nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<BTreeSet<String>>,
+    /// All sets of addresses (ipset(8)); `None`: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_sets: Option<BTreeSet<String>>,
+    /// All routes that did not come by themselves; `None`: nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<BTreeSet<String>>,
 }
 
 /// The record of one host.

@@ -170,6 +170,7 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             break
         }
         'aks-flex-node;reset' {
+            [CompletionResult]::new('--kubeconfig', '--kubeconfig', [CompletionResultType]::ParameterName, 'Delete the Node from the cluster too, with this kubeconfig; root''s and not readable by others')
             [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
             [CompletionResult]::new('-y', '-y', [CompletionResultType]::ParameterName, 'Do not ask')
@@ -181,6 +182,7 @@ Register-ArgumentCompleter -Native -CommandName 'aks-flex-node' -ScriptBlock {
             break
         }
         'aks-flex-node;unbootstrap' {
+            [CompletionResult]::new('--kubeconfig', '--kubeconfig', [CompletionResultType]::ParameterName, 'Delete the Node from the cluster too, with this kubeconfig; root''s and not readable by others')
             [CompletionResult]::new('--output', '--output', [CompletionResultType]::ParameterName, 'Text for people, or JSON for programs')
             [CompletionResult]::new('--log-level', '--log-level', [CompletionResultType]::ParameterName, 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says')
             [CompletionResult]::new('-y', '-y', [CompletionResultType]::ParameterName, 'Do not ask')

@@ -591,12 +591,16 @@ _aks__flex__node() {
             return 0
             ;;
         aks__subcmd__flex__subcmd__node__subcmd__reset)
-            opts="-y -h --yes --keep-images --remove-agent --output --log-level --help"
+            opts="-y -h --yes --keep-images --remove-agent --kubeconfig --output --log-level --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -W "text json" -- "${cur}"))
                     return 0

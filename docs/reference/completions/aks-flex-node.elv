@@ -149,6 +149,7 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
         &'aks-flex-node;slots;help;help'= {
         }
         &'aks-flex-node;reset'= {
+            cand --kubeconfig 'Delete the Node from the cluster too, with this kubeconfig; root''s and not readable by others'
             cand --output 'Text for people, or JSON for programs'
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
             cand -y 'Do not ask'
@@ -159,6 +160,7 @@ set edit:completion:arg-completer[aks-flex-node] = {|@words|
             cand --help 'Print help (see more with ''--help'')'
         }
         &'aks-flex-node;unbootstrap'= {
+            cand --kubeconfig 'Delete the Node from the cluster too, with this kubeconfig; root''s and not readable by others'
             cand --output 'Text for people, or JSON for programs'
             cand --log-level 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says'
             cand -y 'Do not ask'

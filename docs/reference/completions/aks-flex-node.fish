@@ -168,6 +168,7 @@ complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and _
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "prune" -d 'Remove all but the active one, the one before it, what still runs, and one more'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "repair" -d 'Put the files of a damaged or incomplete version right from the artifact source; what runs goes on running'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand slots; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l kubeconfig -d 'Delete the Node from the cluster too, with this kubeconfig; root\'s and not readable by others' -r -F
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
 json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l log-level -d 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says' -r -f -a "error\t''
@@ -179,6 +180,7 @@ complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -s y 
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l keep-images -d 'Keep /var/lib/containerd with the images in it'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -l remove-agent -d 'Remove the installed agent too'
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand reset" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand unbootstrap" -l kubeconfig -d 'Delete the Node from the cluster too, with this kubeconfig; root\'s and not readable by others' -r -F
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand unbootstrap" -l output -d 'Text for people, or JSON for programs' -r -f -a "text\t'For people'
 json\t'For programs: one JSON object per line where things happen over time, one document otherwise'"
 complete -c aks-flex-node -n "__fish_aks_flex_node_using_subcommand unbootstrap" -l log-level -d 'How much is logged on standard error. Default: warn for commands; for the daemon what the configuration says' -r -f -a "error\t''

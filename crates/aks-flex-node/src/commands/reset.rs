@@ -4,23 +4,31 @@ use crate::cli::{Output, ResetArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::{Env, session};
+use flexnode_daemon::config_file::ConfigFileError;
 use flexnode_daemon::lock::HostLocks;
+use flexnode_daemon::reset::cluster::ByKubeconfig;
 use flexnode_daemon::reset::{self, Done, Options, ResetContext, ResetError, ResetReport};
 use flexnode_host::cri::{CONTAINERD_SOCKET, CriSocket};
+use flexnode_ops::report;
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs the command.
 pub(crate) fn run(args: &ResetArgs, env: &mut Env) -> Result<Exit, Failure> {
     confirm(args, env)?;
     session::need_root(env, "reset")?;
+    let nodes = args.kubeconfig.as_deref().map(|path| kubeconfig(env, path)).transpose()?;
     let output = args.output.output;
     let out = env.terminal.out.clone();
     let options = Options { keep_images: args.keep_images, remove_agent: args.remove_agent };
     session::run(env, output, |session| async move {
         let cri = Arc::new(CriSocket::new(CONTAINERD_SOCKET));
-        let context = ResetContext::new(session.host.clone(), cri, options);
+        let mut context = ResetContext::new(session.host.clone(), cri, options);
+        if let Some(nodes) = nodes {
+            context = context.deleting(Arc::new(nodes));
+        }
         let done = reset::run(&context, &HostLocks::default(), session.observer(), session.cancel.clone()).await;
         session.progress.end();
         let done = done.map_err(|error| failure(&error, &context.report()))?;
@@ -29,6 +37,17 @@ pub(crate) fn run(args: &ResetArgs, env: &mut Env) -> Result<Exit, Failure> {
             Output::Json => session.progress.result(&Told::of(&done)),
         }
         Ok(Exit::Done)
+    })
+}
+
+/// The cluster that the person named, before anything is changed.
+fn kubeconfig(env: &Env, path: &Path) -> Result<ByKubeconfig, Failure> {
+    ByKubeconfig::open(session::host(env).fs, path).map_err(|error| {
+        let mut failure = Failure::new(Exit::Usage, "the kubeconfig is not used; nothing was changed");
+        failure.layers.extend(report::layers(&error));
+        // That one speaks of --config.
+        let hint = error.hint().filter(|_| !matches!(error, ConfigFileError::Missing(_)));
+        failure.maybe_hint(hint)
     })
 }
 
@@ -72,6 +91,9 @@ fn text(done: &Done) -> String {
     for note in &done.report.notes {
         let _ = writeln!(text, "  note: {note}");
     }
+    if let Some(name) = done.report.node_name.as_ref().filter(|_| done.report.node_deleted) {
+        let _ = writeln!(text, "the Node {name} is not in the cluster any more");
+    }
     if let Some(command) = done.report.delete_node_command() {
         let _ = writeln!(text, "to take the Node from the cluster: {command}");
     }
@@ -107,7 +129,7 @@ mod tests {
 
     fn args(yes: bool) -> ResetArgs {
         let output = OutputArg { output: Output::Text };
-        ResetArgs { yes, keep_images: false, remove_agent: false, output }
+        ResetArgs { yes, keep_images: false, remove_agent: false, kubeconfig: None, output }
     }
 
     fn env(answer: Option<&'static str>) -> Env {
@@ -146,6 +168,13 @@ mod tests {
             "this host is no node any more\n  stays: /etc/aks-flex-node/config.json: it is yours\n\
              to take the Node from the cluster: kubectl delete node edge-1\n"
         );
+    }
+
+    #[test]
+    fn a_node_that_was_deleted_needs_no_command() {
+        let report = ResetReport { node_name: Some("edge-1".into()), node_deleted: true, ..ResetReport::default() };
+        let told = text(&Done { changed: true, report });
+        assert_eq!(told, "this host is no node any more\nthe Node edge-1 is not in the cluster any more\n");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Doing what was planned, one thing at a time. An error stops nothing but its own thing.
 
-use super::plan::Removal;
+use super::plan::{Plan, Removal};
 use crate::host_setup::swap;
 use flexnode_host::durable::{self, Change, TEMP_PREFIX};
-use flexnode_host::{FileKind, Fs, FsError, Host, HostError};
+use flexnode_host::{FileKind, FilterPart, Fs, FsError, Host, HostError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +31,13 @@ pub async fn apply(host: &Host, removal: &Removal) -> Result<Change, ApplyError>
         Removal::Unmount(path) => made(host.mounts.unmount(path, UNMOUNT).await),
         Removal::Namespace(name) => made(host.network.remove_namespace(name).await),
         Removal::Link(name) => made(host.network.remove_link(name).await),
-        Removal::Rule(table, rule) => made(host.network.remove_rule(table, rule).await),
-        Removal::Chain(table, chain) => made(host.network.remove_chain(table, chain).await),
-        Removal::Table(table) => made(host.network.remove_table(table).await),
+        Removal::IpSet(name) => made(host.network.remove_ip_set(name).await),
+        Removal::Rule(..) | Removal::Chain(..) | Removal::Table(_) | Removal::NftTable(_) => {
+            match apply_all(host, &[removal]).await.pop() {
+                Some(answer) => answer,
+                None => Ok(Change::None),
+            }
+        }
         Removal::Tree { path, spare } => blocking(host, path, spare, true).await,
         Removal::Contents { path, spare } => blocking(host, path, spare, false).await,
         Removal::IfEmpty(path) => Ok(remove_empty(host.fs.as_ref(), path)?),
@@ -47,6 +51,12 @@ pub async fn apply(host: &Host, removal: &Removal) -> Result<Change, ApplyError>
         Removal::Unmask(unit) => Ok(durable::remove_file(host.fs.as_ref(), &Path::new(swap::SYSTEM_UNITS).join(unit))?),
         Removal::Enable(unit) => made(host.systemd.enable(unit).await),
     }
+}
+
+/// Does several things about the packet filter at once; an answer for each.
+pub async fn apply_all(host: &Host, removals: &[&Removal]) -> Vec<Result<Change, ApplyError>> {
+    let parts: Vec<FilterPart> = removals.iter().filter_map(|removal| Plan::filter(removal)).collect();
+    host.network.remove_filters(&parts).await.into_iter().map(made).collect()
 }
 
 /// What is gone already is what was wanted.

@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use super::places;
 use crate::agent_binary;
 use crate::host_setup::{modules, swap, sysctls};
-use flexnode_host::{DirEntry, FileKind, Fs, FsError, Host, HostError};
+use flexnode_host::{DirEntry, FileKind, Fs, FsError, Host, HostError, Route};
 use flexnode_model::record::HostRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -75,6 +75,10 @@ pub struct Facts {
     pub rules: Vec<(String, String)>,
     /// Tables of iptables that do nothing.
     pub idle_tables: BTreeSet<String>,
+    /// Names of sets of addresses.
+    pub ip_sets: BTreeSet<String>,
+    /// Routes that did not come by themselves.
+    pub routes: Vec<Route>,
     /// What the pods of this node had.
     pub evidence: Evidence,
     /// Values of the recorded kernel settings.
@@ -123,11 +127,15 @@ pub async fn observe(
         ..Facts::default()
     };
     if network {
-        facts.links = host.network.links().await?.into_iter().map(|link| link.name).collect();
-        facts.namespaces = host.network.namespaces()?.into_iter().collect();
-        facts.rules = host.network.rules().await?;
-        let tables = host.network.tables().await?.into_iter();
-        facts.idle_tables = tables.filter(|table| table.idle).map(|table| table.name).collect();
+        let net = host.network.as_ref();
+        let (links, filters, sets, routes) = tokio::join!(net.links(), net.filters(), net.ip_sets(), net.routes());
+        facts.links = links?.into_iter().map(|link| link.name).collect();
+        facts.namespaces = net.namespaces()?.into_iter().collect();
+        let filters = filters?;
+        facts.rules = filters.rules;
+        facts.idle_tables = filters.tables.into_iter().filter(|table| table.idle).map(|table| table.name).collect();
+        facts.ip_sets = sets.unwrap_or_default().into_iter().collect();
+        facts.routes = routes.unwrap_or_default();
     }
     for place in places::PLACES {
         facts.places.insert(place.path.into(), look(fs, Path::new(place.path))?);

@@ -6,6 +6,7 @@
 //! and again after any failure.
 
 mod apply;
+pub mod cluster;
 pub mod evidence;
 pub mod facts;
 mod network;
@@ -14,6 +15,7 @@ pub mod plan;
 mod run;
 mod settings;
 mod steps;
+mod traces;
 
 pub use facts::{Facts, Options};
 pub use plan::{Kept, Plan, Removal};
@@ -46,12 +48,15 @@ pub struct ResetReport {
     pub notes: Vec<String>,
     /// Name of the Node, as far as it was recorded. kubelet's credentials may not delete it.
     pub node_name: Option<String>,
+    /// The Node was deleted from the cluster, or was not there, as a kubeconfig of the person's told.
+    pub node_deleted: bool,
 }
 
 impl ResetReport {
-    /// The command that a person runs to take the Node from the cluster.
+    /// The command that a person runs to take the Node from the cluster; `None` when it is gone.
     pub fn delete_node_command(&self) -> Option<String> {
-        self.node_name.as_ref().map(|name| format!("kubectl delete node {name}"))
+        let left = self.node_name.as_ref().filter(|_| !self.node_deleted);
+        left.map(|name| format!("kubectl delete node {name}"))
     }
 }
 
@@ -66,6 +71,8 @@ pub struct ResetContext {
     pub options: Options,
     /// This process is the agent's service: it does not stop itself.
     pub is_daemon: bool,
+    /// The cluster, where a person gave a credential that may delete the Node.
+    pub nodes: Option<Arc<dyn cluster::Nodes>>,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -84,13 +91,20 @@ struct Shared {
 impl ResetContext {
     /// A context for a command.
     pub fn new(host: Host, cri: Arc<dyn Cri>, options: Options) -> Self {
-        Self { host, cri, options, is_daemon: false, shared: Arc::default() }
+        Self { host, cri, options, is_daemon: false, nodes: None, shared: Arc::default() }
     }
 
     /// The same for the agent's service itself.
     #[must_use]
     pub fn for_daemon(mut self) -> Self {
         self.is_daemon = true;
+        self
+    }
+
+    /// The same with the right to delete the Node.
+    #[must_use]
+    pub fn deleting(mut self, nodes: Arc<dyn cluster::Nodes>) -> Self {
+        self.nodes = Some(nodes);
         self
     }
 

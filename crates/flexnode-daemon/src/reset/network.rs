@@ -20,7 +20,48 @@ pub(super) fn plan(facts: &Facts, plan: &mut Plan) {
     namespaces(facts, before, plan);
     links(facts, before, plan);
     chains(facts, before, plan);
+    proxy_tables(facts, before, plan);
+    ip_sets(facts, before, plan);
     tables(facts, before, plan);
+    routes(facts, before, plan);
+}
+
+/// kube-proxy's own tables, where it works with nft: `kube-proxy` of each address family.
+fn proxy_tables(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    let of_proxy = |table: &&String| table.starts_with("nft/") && table.ends_with("/kube-proxy");
+    for table in facts.rules.iter().map(|(table, _)| table).filter(of_proxy).collect::<BTreeSet<_>>() {
+        let what = || format!("the table {table}");
+        match before {
+            None => plan.kept.push(Kept::new(what(), UNKNOWN)),
+            Some(before) if before.chains.iter().any(|chain| chain.table == *table) => {
+                plan.kept.push(Kept::new(what(), BEFORE));
+            }
+            Some(_) => plan.removals.push(Removal::NftTable(table.clone())),
+        }
+    }
+}
+
+/// What kube-proxy and network policies keep in sets: they begin with `KUBE-`. They go after the rules that name them.
+fn ip_sets(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    let known = before.and_then(|before| before.ip_sets.as_ref());
+    for name in facts.ip_sets.iter().filter(|name| name.starts_with("KUBE-")) {
+        match known {
+            None => plan.kept.push(Kept::new(format!("the set of addresses {name}"), UNKNOWN)),
+            Some(known) if known.contains(name) => {}
+            Some(_) => plan.removals.push(Removal::IpSet(name.clone())),
+        }
+    }
+}
+
+/// A route that came after the node and leads over a link that stays may be of a network add-on or of a person: it is told.
+fn routes(facts: &Facts, before: Option<&Existed>, plan: &mut Plan) {
+    let Some(known) = before.and_then(|before| before.routes.as_ref()) else { return };
+    let goes = |link: &str| plan.removals.iter().any(|r| matches!(r, Removal::Link(name) if name == link));
+    let new = facts.routes.iter().filter(|route| !known.contains(&route.line) && !goes(&route.link));
+    let told: Vec<Kept> = new
+        .map(|r| Kept::new(format!("the route {}", r.line), "it came after the node, and nothing says whose it is"))
+        .collect();
+    plan.kept.extend(told);
 }
 
 /// What iptables made when kubelet first asked it: it never removes its tables, and an empty one serves nobody.

@@ -6,7 +6,7 @@ use super::evidence::CONF;
 use super::facts::{Facts, Place};
 use super::places::{self, Policy};
 use super::{network, settings};
-use flexnode_host::FileKind;
+use flexnode_host::{FileKind, FilterPart};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,10 @@ pub enum Removal {
     Chain(String, String),
     /// A table of iptables that does nothing any more.
     Table(String),
+    /// A table of nft with all that is in it.
+    NftTable(String),
+    /// A set of addresses.
+    IpSet(String),
     /// Remove a file, link or directory with all that is in it, around the mount points that are to stay.
     Tree {
         /// What.
@@ -76,7 +80,13 @@ impl Removal {
     pub fn stage(&self) -> Stage {
         match self {
             Self::Unmount(_) => Stage::Mounts,
-            Self::Namespace(_) | Self::Link(_) | Self::Rule(..) | Self::Chain(..) | Self::Table(_) => Stage::Network,
+            Self::Namespace(_)
+            | Self::Link(_)
+            | Self::Rule(..)
+            | Self::Chain(..)
+            | Self::Table(_)
+            | Self::NftTable(_)
+            | Self::IpSet(_) => Stage::Network,
             Self::Tree { .. } | Self::Contents { .. } | Self::IfEmpty(_) | Self::PlainProgram(_) => Stage::Trees,
             Self::Restore(..) | Self::Sysctl(..) | Self::SwapOn(..) | Self::Unmask(_) | Self::Enable(_) => {
                 Stage::Settings
@@ -94,6 +104,8 @@ impl fmt::Display for Removal {
             Self::Rule(table, rule) => write!(f, "the rule {rule} in {table}"),
             Self::Chain(table, chain) => write!(f, "the chain {chain} in {table}"),
             Self::Table(table) => write!(f, "the empty table {table}"),
+            Self::NftTable(table) => write!(f, "the table {table}"),
+            Self::IpSet(name) => write!(f, "the set of addresses {name}"),
             Self::Tree { path, .. } | Self::IfEmpty(path) => write!(f, "{}", path.display()),
             Self::Contents { path, .. } => write!(f, "the content of {}", path.display()),
             Self::Restore(path, _) => write!(f, "the former content of {}", path.display()),
@@ -131,6 +143,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The part of the packet filter that a removal is about.
+    pub(super) fn filter(removal: &Removal) -> Option<FilterPart> {
+        match removal.clone() {
+            Removal::Rule(table, rule) => Some(FilterPart::Rule { table, rule }),
+            Removal::Chain(table, chain) => Some(FilterPart::Chain { table, chain }),
+            Removal::Table(table) | Removal::NftTable(table) => Some(FilterPart::Table { table }),
+            _ => None,
+        }
+    }
+
     /// What one step does.
     pub fn of(&self, stage: Stage) -> impl Iterator<Item = &Removal> {
         self.removals.iter().filter(move |removal| removal.stage() == stage)

@@ -1,6 +1,6 @@
 //! A reset from the lock to the report.
 
-use super::{KIND, ResetContext, ResetReport, operation};
+use super::{KIND, ResetContext, ResetReport, operation, steps};
 use crate::lock::{Held, LockFailure, Locks};
 use crate::service::{self, SERVICE_UNIT_NAME, ServiceError};
 use flexnode_ops::{Cancel, Engine, EngineError, Mode, Observer, RunOutcome, StepError};
@@ -88,8 +88,12 @@ pub async fn run_locked(
 ) -> Result<Done, ResetError> {
     let owner = if context.is_daemon { "daemon" } else { "command" };
     let engine = Engine::new(&context.host, owner, cancel)?;
-    let mode = Mode { supersede: true, forget: true, ..Mode::default() };
-    let report = engine.run_with(&operation(context), observer, mode).await?;
+    let (operation, forget) = match steps::of_clean_host(context).await {
+        Some(looks) => (looks, false),
+        None => (operation(context), true),
+    };
+    let mode = Mode { supersede: true, forget, ..Mode::default() };
+    let report = engine.run_with(&operation, observer, mode).await?;
     drop(lock);
     match report.outcome {
         RunOutcome::Done { changed } => Ok(Done { changed, report: context.report() }),
@@ -186,5 +190,20 @@ mod tests {
         let error = take(&context(&fake), &locks).await.unwrap_err();
         assert!(error.is_busy(), "{error}");
         assert!(fake.systemd.state(SERVICE_UNIT_NAME).is_active());
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_no_node_is_not_touched() {
+        let fake = FakeHost::new();
+        fake.fs.put("/etc/aks-flex-node/config.json", "{}", 0o600).put_dir("/var/lib", 0o755);
+        fake.network.add_rule("ip/filter", ":KUBE-FIREWALL -");
+        let before = fake.fs.tree_with_stamps();
+        let ended = run_locked(&context(&fake), Arc::new(flexnode_ops::Silent), Cancel::new(), Box::new(Token)).await;
+        let done = ended.unwrap();
+        assert!(!done.changed);
+        assert_eq!(fake.fs.tree_with_stamps(), before, "not even the time of a directory");
+        assert!(fake.systemd.calls().is_empty(), "{:?}", fake.systemd.calls());
+        let kept: Vec<&str> = done.report.kept.iter().map(|kept| kept.what.as_str()).collect();
+        assert_eq!(kept, ["the chain KUBE-FIREWALL in ip/filter", "/etc/aks-flex-node/config.json"]);
     }
 }

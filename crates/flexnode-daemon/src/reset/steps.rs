@@ -1,10 +1,11 @@
 //! The steps of a reset, in order.
 
-use super::apply::{apply, chain};
+use super::apply::{apply, apply_all, chain};
 use super::evidence::{self, EVIDENCE_PATH, Evidence};
 use super::facts::{self, Facts};
 use super::plan::{Kept, Plan, Removal, Stage, plan};
-use super::{Left, ResetContext, places};
+use super::{Left, ResetContext, cluster, places, traces};
+use crate::host_setup::swap;
 use crate::record::RecordStore;
 use crate::service;
 use flexnode_host::cri::{self, SandboxEnd, end_all_sandboxes};
@@ -15,6 +16,7 @@ use flexnode_model::record::HostRecord;
 use flexnode_ops::{Operation, Outcome, Recovery, Step, StepContext, StepError};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The operation's name in journal and fail points.
@@ -52,7 +54,17 @@ pub fn operation(cx: &ResetContext) -> Operation {
             }),
         ];
     let backend = Backend::new_default(cx.host.clone(), tracing::Span::none());
-    steps.extend(backend.destroy_steps().into_iter().map(|inner| embedded(cx, inner)));
+    for inner in backend.destroy_steps() {
+        let removes_units = inner.name == "remove-units";
+        steps.push(embedded(cx, inner));
+        if removes_units {
+            // Behind the backend's own reload, which mostly did for all.
+            steps.push(step(cx, "forget-units", "let systemd forget the units", SHORT, |cx, _| async move {
+                let change = collect(&cx, "let systemd forget the units", service::forget(&cx.host).await);
+                Ok(outcome(change.unwrap_or(Change::None), ""))
+            }));
+        }
+    }
     for (name, title, stage) in [
         ("unmount", "unmount what pods and containerd mounted", Stage::Mounts),
         ("remove-network", "remove links, namespaces and packet filter chains", Stage::Network),
@@ -60,6 +72,13 @@ pub fn operation(cx: &ResetContext) -> Operation {
         ("restore-settings", "put the host's settings back", Stage::Settings),
     ] {
         steps.push(step(cx, name, title, LONG, move |cx, note| async move { run_stage(&cx, stage, &note).await }));
+    }
+    if let Some(nodes) = &cx.nodes {
+        let nodes = nodes.clone();
+        steps.push(step(cx, "delete-node", "delete the Node from the cluster", SHORT, move |cx, _| {
+            let nodes = nodes.clone();
+            async move { Ok(delete_node(&cx, nodes.as_ref()).await) }
+        }));
     }
     steps.push(step(cx, "check", "look that nothing is left", SHORT, |cx, _| async move { check(&cx).await }));
     steps.push(step(cx, "remove-record", "remove the record", SHORT, |cx, _| async move { remove_record(&cx) }));
@@ -142,6 +161,27 @@ fn remove_credentials(cx: &ResetContext) -> Outcome {
         }
     }
     outcome(change, "")
+}
+
+/// Late, so that no kubelet registers it again. When it does not work it counts as left, and the record with the Node's name
+/// stays for the next run.
+async fn delete_node(cx: &ResetContext, nodes: &dyn cluster::Nodes) -> Outcome {
+    let Some(name) = record(cx).and_then(|record| record.node_name) else {
+        let note =
+            "nothing tells the Node's name, so it was not deleted: kubectl get nodes, then kubectl delete node NAME";
+        cx.shared().report.notes.push(note.into());
+        return Outcome::Unchanged;
+    };
+    match cluster::delete(nodes, cx.host.fs.as_ref(), &name).await {
+        Ok(deleted) => {
+            cx.shared().report.node_deleted = true;
+            if deleted { Outcome::Changed(name) } else { Outcome::Unchanged }
+        }
+        Err(e) => {
+            cx.shared().failed.push(Left { what: format!("the Node {name} in the cluster"), why: chain(&e) });
+            Outcome::Unchanged
+        }
+    }
 }
 
 /// The path with its directory's link resolved; `None` when the directory is not there.
@@ -246,20 +286,33 @@ async fn run_stage(cx: &ResetContext, stage: Stage, note: &StepContext) -> Resul
         }
     };
     let end = cx.host.clock.monotonic() + LONG.saturating_sub(SHORT);
-    let (mut done, mut change) = (0_usize, Change::None);
-    for removal in plan.of(stage) {
-        let what = removal.to_string();
+    let (mut done, mut change, mut reload) = (0_usize, Change::None, false);
+    let mut removals = plan.of(stage).peekable();
+    while let Some(removal) = removals.next() {
         if cx.host.clock.monotonic() > end {
-            cx.shared().reasons.push(Left { what, why: "there was no time left for it".into() });
+            let why = "there was no time left for it".to_owned();
+            cx.shared().reasons.push(Left { what: removal.to_string(), why });
             continue;
         }
-        note.note(&what);
-        match apply(&cx.host, removal).await {
-            Ok(made) => {
-                change = change.or(made);
-                done += usize::from(made.made());
+        note.note(&removal.to_string());
+        // What follows each other in the packet filter goes in one change.
+        let mut together = vec![removal];
+        if Plan::filter(removal).is_some() {
+            together.extend(std::iter::from_fn(|| removals.next_if(|next| Plan::filter(next).is_some())));
+        }
+        let answers = match together.as_slice() {
+            [one] => vec![apply(&cx.host, one).await],
+            several => apply_all(&cx.host, several).await,
+        };
+        for (removal, answer) in together.into_iter().zip(answers) {
+            match answer {
+                Ok(made) => {
+                    change = change.or(made);
+                    done += usize::from(made.made());
+                    reload |= made.made() && needs_reload(removal);
+                }
+                Err(e) => cx.shared().reasons.push(Left { what: removal.to_string(), why: chain(&e) }),
             }
-            Err(e) => cx.shared().reasons.push(Left { what, why: chain(&e) }),
         }
     }
     if stage == Stage::Network && done > 0 {
@@ -272,18 +325,30 @@ async fn run_stage(cx: &ResetContext, stage: Stage, note: &StepContext) -> Resul
         shared.network = plan.of(stage).next().is_some();
         shared.report.kept = plan.kept.iter().filter(|kept| of_network(kept)).cloned().collect();
     }
-    if stage == Stage::Settings && change.made() {
+    if reload {
         collect(cx, "reload systemd", cx.host.systemd.reload().await);
     }
     Ok(outcome(change, format!("{done} things")))
 }
 
+/// Whether systemd reads what was put back: it makes units of /etc/fstab, and keeps links of units in memory.
+fn needs_reload(removal: &Removal) -> bool {
+    match removal {
+        Removal::Unmask(_) | Removal::Enable(_) => true,
+        Removal::Restore(path, _) => path == Path::new(swap::FSTAB),
+        _ => false,
+    }
+}
+
 /// Tables are seen to be empty only when the chains are gone. One that stays is found at the end.
 async fn remove_idle_tables(cx: &ResetContext) -> Change {
-    let Ok((_, plan)) = look(cx, true).await else { return Change::None };
+    let existed = record(cx).and_then(|record| record.existed).and_then(|existed| existed.tables);
+    let (Some(known), Ok(tables)) = (existed, cx.host.network.tables().await) else { return Change::None };
+    let new = tables.into_iter().filter(|table| table.idle && !known.contains(&table.name));
+    let removals: Vec<Removal> = new.map(|table| Removal::Table(table.name)).collect();
     let mut change = Change::None;
-    for removal in plan.of(Stage::Network).filter(|removal| matches!(removal, Removal::Table(_))) {
-        match apply(&cx.host, removal).await {
+    for (removal, answer) in removals.iter().zip(apply_all(&cx.host, &removals.iter().collect::<Vec<_>>()).await) {
+        match answer {
             Ok(made) => change = change.or(made),
             Err(e) => cx.shared().reasons.push(Left { what: removal.to_string(), why: chain(&e) }),
         }
@@ -295,6 +360,39 @@ async fn remove_idle_tables(cx: &ResetContext) -> Change {
 async fn check(cx: &ResetContext) -> Result<Outcome, StepError> {
     let network = cx.shared().network;
     let (facts, plan) = look(cx, network).await?;
+    tell(cx, facts, plan)
+}
+
+/// The operation for a host that has nothing of a node: it looks, tells what stays, and touches nothing, not even the
+/// journal. `None` where there is anything to remove or put back, or where that cannot be told.
+pub async fn of_clean_host(cx: &ResetContext) -> Option<Operation> {
+    if !traces::none(&cx.host).await.unwrap_or(false) {
+        return None;
+    }
+    let (facts, plan) = look(cx, true).await.ok()?;
+    if !plan.removals.is_empty() {
+        return None;
+    }
+    let looked = Arc::new((facts, plan));
+    let check = step(cx, "check", "look that nothing of a node is here", SHORT, move |cx, _| {
+        let looked = looked.clone();
+        async move {
+            let (facts, plan) = (*looked).clone();
+            tell(&cx, facts, plan)
+        }
+    });
+    let steps = vec![check.read_only()];
+    Some(Operation {
+        kind: KIND,
+        goal: cx.options.to_record(),
+        from: None,
+        to: None,
+        steps,
+        recovery: Recovery::Resume,
+    })
+}
+
+fn tell(cx: &ResetContext, facts: Facts, plan: Plan) -> Result<Outcome, StepError> {
     let base =
         cx.host.fs.lstat(Path::new(DEFAULT_BASE)).map_err(|e| StepError::caused("the host cannot be looked at", e))?;
     let mut shared = cx.shared();

@@ -2,6 +2,7 @@
 
 use crate::host_setup::{Before, Recorder, fstab, sysctls};
 use crate::record::{HostRecorder, RECORD_PATH};
+use crate::reset::cluster::Nodes;
 use crate::reset::evidence::EVIDENCE_PATH;
 use crate::reset::{Options, ResetContext, ResetReport, operation};
 use crate::service::SERVICE_UNIT_PATH;
@@ -11,9 +12,11 @@ use flexnode_host::cri::fake::{FakeCri, Trouble};
 use flexnode_host::testing::{FakeHost, Script, Tree, Verb};
 use flexnode_host::{Kernel, Network, Systemd};
 use flexnode_isolation::none::{UNIT_CONTAINERD, UNIT_KUBELET};
+use flexnode_kube::NodeMachine;
+use flexnode_kube::api::ApiProblem;
 use flexnode_ops::{Outcome, StepContext};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const CONFIG: &str = "/etc/aks-flex-node/config.json";
@@ -315,4 +318,85 @@ async fn a_program_of_the_slots_becomes_a_regular_file() {
     assert_eq!((stat.kind, stat.mode), (flexnode_host::FileKind::File, 0o755));
     assert_eq!(fake.fs.text(program), "program");
     assert!(!fake.fs.exists("/opt/unbounded/agent/lib"));
+}
+
+/// systemd reads its units again once for all that went, and once more only where it makes units of what was put back.
+#[tokio::test]
+async fn systemd_reloads_once_for_the_units_and_once_for_the_settings() {
+    let (fake, cri) = joined().await;
+    with_units(&fake, true).await;
+    let unit = "[Service]\nExecStart=/bin/sh\n[Install]\nWantedBy=multi-user.target\n";
+    fake.fs.put(SERVICE_UNIT_PATH, unit, 0o644);
+    fake.systemd.reload().await.unwrap();
+    fake.systemd.start(crate::service::SERVICE_UNIT_NAME, Duration::from_secs(1)).await.unwrap();
+    fake.fs.put("/etc/fstab", "/swap.img none swap sw 0 0\n", 0o644);
+    fake.systemd.clear_calls();
+    run(&context(&fake, &cri)).await.1.unwrap();
+    let reloads = |fake: &FakeHost| fake.systemd.calls().iter().filter(|call| *call == "reload").count();
+    assert_eq!(reloads(&fake), 1, "{:?}", fake.systemd.calls());
+    let service = fake.systemd.unit(crate::service::SERVICE_UNIT_NAME).await.unwrap();
+    assert_eq!(service.load, "not-found");
+
+    let (fake, cri) = joined().await;
+    run(&context(&fake, &cri)).await.1.unwrap();
+    assert_eq!(reloads(&fake), 1, "the swap line of /etc/fstab is a unit of systemd's");
+}
+
+/// A cluster with one Node.
+#[derive(Debug)]
+struct OneNode {
+    node: Mutex<Option<NodeMachine>>,
+    refuses: bool,
+}
+
+#[async_trait::async_trait]
+impl Nodes for OneNode {
+    async fn machine(&self, node: &str, _: Duration) -> Result<Option<NodeMachine>, ApiProblem> {
+        assert_eq!(node, "n1");
+        Ok(self.node.lock().unwrap().clone())
+    }
+    async fn delete(&self, _: &str, uid: &str, _: Duration) -> Result<(), ApiProblem> {
+        assert_eq!(uid, "u-1");
+        if self.refuses {
+            return Err(ApiProblem::Forbidden("nodes \"n1\" is forbidden".into()));
+        }
+        self.node.lock().unwrap().take();
+        Ok(())
+    }
+}
+
+fn one_node(machine_id: &str, refuses: bool) -> Arc<OneNode> {
+    let node = NodeMachine { uid: "u-1".into(), machine_id: machine_id.into() };
+    Arc::new(OneNode { node: Mutex::new(Some(node)), refuses })
+}
+
+#[tokio::test]
+async fn with_a_credential_that_may_the_node_is_deleted_after_kubelet_has_ended() {
+    let (fake, cri) = joined().await;
+    fake.fs.put("/etc/machine-id", "abc\n", 0o444);
+    let nodes = one_node("abc", false);
+    let context = context(&fake, &cri).deleting(nodes.clone());
+    let names: Vec<&str> = operation(&context).steps.iter().map(|step| step.name).collect();
+    let at = |name| names.iter().position(|step| *step == name).unwrap();
+    assert!(at("stop-kubelet") < at("delete-node") && at("delete-node") < at("remove-record"));
+    let report = run(&context).await.1.unwrap();
+    assert!(report.node_deleted && nodes.node.lock().unwrap().is_none());
+    assert_eq!(report.delete_node_command(), None);
+}
+
+#[tokio::test]
+async fn the_node_of_another_machine_or_a_refusal_is_left_and_told() {
+    for (machine, refuses, told) in [("another", false, "another machine"), ("abc", true, "forbidden")] {
+        let (fake, cri) = joined().await;
+        fake.fs.put("/etc/machine-id", "abc\n", 0o444);
+        let nodes = one_node(machine, refuses);
+        let context = context(&fake, &cri).deleting(nodes.clone());
+        let error = run(&context).await.1.unwrap_err();
+        assert!(error.contains("the Node n1 in the cluster"), "{error}");
+        assert!(context.report().left[0].why.contains(told), "{:?}", context.report().left);
+        assert!(nodes.node.lock().unwrap().is_some());
+        // The name is still known to the next run.
+        assert!(fake.fs.exists(RECORD_PATH));
+        assert_eq!(context.report().delete_node_command().as_deref(), Some("kubectl delete node n1"));
+    }
 }

@@ -3,6 +3,7 @@
 use super::plan::{facts, record};
 use crate::reset::facts::Facts;
 use crate::reset::plan::{Plan, Stage, plan};
+use flexnode_host::Route;
 use flexnode_model::record::ChainBefore;
 
 const NS: &str = "cni-0f4b6c1e-9a3d-4a57-8b0e-5d2f7c6e1a90";
@@ -208,4 +209,44 @@ fn tables_that_iptables_made_for_the_node_go_when_they_do_nothing() {
     assert_eq!(facts_of(Some(&[])), ["the empty table ip/filter", "the empty table ip6/nat"]);
     // Nobody looked: they may have been there.
     assert!(facts_of(None).is_empty());
+}
+
+#[test]
+fn what_kube_proxy_left_goes_by_record_and_is_told_without_one() {
+    let left = |record| {
+        let mut facts = facts(record);
+        rules(&mut facts, "nft/ip/kube-proxy", &[":services -", "-A services handle 4"]);
+        rules(&mut facts, "nft/inet/mine", &[":services -"]);
+        facts.ip_sets = names(&["KUBE-CLUSTER-IP", "mine"]);
+        let route = |line: &str, link: &str| Route { line: line.into(), link: link.into() };
+        facts.links = names(&["cni0", "eth0"]);
+        facts.routes = vec![
+            route("10.1.0.0/16 via 10.0.0.1 dev eth0", "eth0"),
+            route("10.244.3.0/24 via 10.0.0.7 dev eth0", "eth0"),
+            route("10.244.4.0/24 dev cni0", "cni0"),
+        ];
+        facts
+    };
+    let new = |ip_sets: Option<&[&str]>, chains: &[ChainBefore]| {
+        let mut record = record(&[]);
+        let existed = record.existed.as_mut().unwrap();
+        existed.ip_sets = ip_sets.map(names);
+        existed.routes = Some(names(&["10.1.0.0/16 via 10.0.0.1 dev eth0"]));
+        existed.chains = chains.iter().cloned().collect();
+        plan(&left(Some(record)))
+    };
+    let all = new(Some(&["mine"]), &[]);
+    assert_eq!(
+        removed(&all),
+        ["the network link cni0", "the table nft/ip/kube-proxy", "the set of addresses KUBE-CLUSTER-IP"]
+    );
+    assert_eq!(kept(&all), ["the route 10.244.3.0/24 via 10.0.0.7 dev eth0"]);
+    // They were there before, or nobody looked at that part.
+    let before = ChainBefore { table: "nft/ip/kube-proxy".into(), chain: "services".into() };
+    let some = new(None, &[before]);
+    assert_eq!(removed(&some), ["the network link cni0"]);
+    assert_eq!(kept(&some)[..2], ["the table nft/ip/kube-proxy", "the set of addresses KUBE-CLUSTER-IP"]);
+    let none = plan(&left(None));
+    assert!(removed(&none).is_empty(), "{:?}", removed(&none));
+    assert!(kept(&none).contains(&"the table nft/ip/kube-proxy") && !kept(&none).iter().any(|k| k.contains("route")));
 }
