@@ -72,16 +72,31 @@ impl Timeline {
 pub fn run(args: &Args) -> Result<ExitCode> {
     interrupt::install()?;
     let mut timeline = Timeline { rows: Vec::new() };
-    let shown = show(args, &mut timeline);
+    let mut kept = false;
+    let shown = show(args, &mut timeline, &mut kept);
     timeline.print();
-    shown?;
-    if !args.keep {
+    // Also after a failure: it is what a person wants to look into.
+    if kept {
+        println!("\nThe lab is kept. Look into it:");
+        for line in LOOK {
+            println!("  cargo xtask lab {}", line.replace("HOST", HOST).replace("AGENT", AGENT));
+        }
+    } else {
         println!("\nAll that the demo made is removed. Keep the lab with: cargo xtask demo --keep");
     }
-    Ok(ExitCode::SUCCESS)
+    shown.map(|()| ExitCode::SUCCESS)
 }
 
-fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
+/// What a person types to look into a lab that was kept, and to end it.
+const LOOK: [&str; 5] = [
+    "kubectl get nodes,pods -A -o wide",
+    "exec HOST AGENT status",
+    "exec HOST journalctl -u unbounded-kubelet",
+    "exec HOST AGENT reset --yes",
+    "down          # ends and removes all of it",
+];
+
+fn show(args: &Args, timeline: &mut Timeline, kept: &mut bool) -> Result<()> {
     timeline.step("set up this machine for the lab", prerequisites::ensure)?;
     let agent = timeline.step("build the agent", || agent_binary(&[]))?;
     timeline.step("make Kubernetes, containerd, runc and the CNI plugins, two versions of each", || {
@@ -107,6 +122,7 @@ fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
     })?;
     if args.keep {
         lab.keep()?;
+        *kept = true;
     }
     let before = look(&host)?;
     timeline.step("aks-flex-node start: from a plain host to a Ready node", || agent_in(&host, &["start"], 0))?;
@@ -117,10 +133,6 @@ fn show(args: &Args, timeline: &mut Timeline) -> Result<()> {
     upgrades(timeline, &lab, &control_plane, &host)?;
     timeline.step("aks-flex-node status", || agent_in(&host, &["status"], 0))?;
     if args.keep {
-        println!("\nThe node is kept. Look into it:\n  cargo xtask lab kubectl get nodes,pods -A -o wide");
-        println!(
-            "  cargo xtask lab exec {HOST} {AGENT} status\n  cargo xtask lab exec {HOST} journalctl -u unbounded-kubelet\n  cargo xtask lab exec {HOST} {AGENT} reset --yes\n  cargo xtask lab down"
-        );
         return Ok(());
     }
     timeline.step("aks-flex-node reset --yes", || agent_in(&host, &["reset", "--yes", "--remove-agent"], 0))?;

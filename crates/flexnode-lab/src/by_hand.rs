@@ -53,7 +53,8 @@ pub fn prepare(host: &Host, control_plane: &ControlPlane) -> Result<()> {
     host.put("/etc/kubernetes/bootstrap-kubeconfig", config.to_string(), 0o600)
 }
 
-/// The script: installs, configures, starts both services, and waits until kubelet answers. For a host with [`share`].
+/// The script: installs, configures, starts both services, and waits until kubelet answers and has its certificate. For a
+/// host with [`share`].
 pub fn script(host: &Host, artifacts: &Artifacts) -> Result<String> {
     let programs = [&artifacts.kubelet, &artifacts.kubectl, &artifacts.crictl];
     let all = programs.into_iter().chain([&artifacts.containerd_tgz, &artifacts.runc, &artifacts.cni_tgz]);

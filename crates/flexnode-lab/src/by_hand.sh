@@ -48,3 +48,4 @@ systemctl start by-hand-containerd
 for image in @images@; do $slot/bin/ctr -n k8s.io images import $image >/dev/null; done
 systemctl start by-hand-kubelet
 until busybox wget -qO- http://127.0.0.1:10248/healthz 2>/dev/null | grep -q ok; do sleep 0.02; done
+until [ -s /var/lib/kubelet/pki/kubelet-client-current.pem ]; do sleep 0.02; done

@@ -1,6 +1,6 @@
 //! A fresh systemd host: a container with its own tree, cgroups and network namespace, whose first process is systemd.
 
-use crate::lab::{BRIDGE, Lab};
+use crate::lab::{BRIDGE, Lab, in_namespace};
 use crate::process::{Process, uuid};
 use crate::record::{self, Record};
 use crate::run::{Input, must, run, tail};
@@ -137,6 +137,11 @@ impl Host {
         // Where systemd-nspawn keeps itself apart from the container, the namespace begins one group deeper.
         let root = |group: &PathBuf| Some(group.join("payload")).filter(|group| group.is_dir());
         self.groups.iter().map(|group| root(group).unwrap_or_else(|| group.clone())).collect()
+    }
+
+    /// Runs `work` in a thread that is in the host's network namespace: its loopback is the host's.
+    pub fn in_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        in_namespace(&self.namespace(), work)
     }
 
     /// What the host's console said.

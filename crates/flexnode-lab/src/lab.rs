@@ -127,15 +127,7 @@ impl Lab {
 
     /// Runs `work` in a thread that is in the lab's network namespace: for clients in the test's own process.
     pub fn in_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let path = format!("/run/netns/{}", self.namespace());
-        let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(work())
-            });
-            thread.join().map_err(|_| anyhow!("the work in {path} panicked"))?
-        })
+        in_namespace(&self.namespace(), work)
     }
 
     fn make_network(&self) -> Result<()> {
@@ -155,6 +147,19 @@ impl Lab {
         must(self.command(Path::new("sh")).args(["-c", &set]), LIMIT)?;
         Ok(())
     }
+}
+
+/// Runs `work` in a thread that is in a named network namespace.
+pub(crate) fn in_namespace<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let path = format!("/run/netns/{name}");
+    let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(work())
+        });
+        thread.join().map_err(|_| anyhow!("the work in {path} panicked"))?
+    })
 }
 
 impl Drop for Inner {

@@ -25,6 +25,9 @@ const PROGRAMS: [(&str, &str); 11] = [
 /// What a machine of rung 5 needs more.
 const MACHINE_PROGRAMS: [(&str, &str); 2] = [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs")];
 
+/// What measuring needs more: the release's symbols are split off, and a program's peak memory is read.
+const MEASURE_PROGRAMS: [(&str, &str); 3] = [("objcopy", "binutils"), ("readelf", "binutils"), ("time", "time")];
+
 /// The oldest Go that builds the pinned Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -39,6 +42,9 @@ pub fn missing() -> Option<String> {
         asks.push(format!("there is no apt-get: install what {} stands for on Debian", packages.join(", ")));
     }
     asks.extend(go_ask());
+    if find_program("cc").is_none() {
+        asks.push("Rust links with a C compiler, and there is no cc: install gcc and libc6-dev".to_owned());
+    }
     if !Path::new("/sys/fs/cgroup").is_dir() {
         asks.push("there is no /sys/fs/cgroup: mount the control groups".to_owned());
     }
@@ -77,6 +83,14 @@ pub fn ensure_machine() -> Result<()> {
     }
     ensure()?;
     install(&MACHINE_PROGRAMS)
+}
+
+/// Installs what building and measuring the release needs, where apt-get can.
+pub fn ensure_measuring() -> Result<()> {
+    if !packages(&MEASURE_PROGRAMS).is_empty() && find_program("apt-get").is_none() {
+        bail!("install what {} stands for on Debian", packages(&MEASURE_PROGRAMS).join(", "));
+    }
+    install(&MEASURE_PROGRAMS)
 }
 
 fn install(programs: &[(&'static str, &'static str)]) -> Result<()> {

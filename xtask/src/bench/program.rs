@@ -2,6 +2,7 @@
 
 use super::{Measure, milliseconds};
 use anyhow::{Context as _, Result, ensure};
+use flexnode_lab::prerequisites;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -33,11 +34,16 @@ fn once(program: &Path, words: &[&str]) -> Result<f64> {
     Ok(took)
 }
 
-/// Peak resident memory as the kernel accounts it: a small Python program waits for the child and asks.
+/// Peak resident memory as the kernel accounts it to a process that has ended, told by time(1).
 fn peak(program: &Path, word: &str) -> Result<f64> {
-    let script = "import os,resource,sys\npid=os.fork()\nif pid==0:\n os.dup2(os.open('/dev/null',1),1)\n os.execv(sys.argv[1],sys.argv[1:])\n\
-        print(os.wait4(pid,0)[2].ru_maxrss)";
-    let out = Command::new("python3").args(["-c", script]).arg(program).arg(word).output().context("python3")?;
-    let kilobytes: f64 = String::from_utf8_lossy(&out.stdout).trim().parse().context("peak memory")?;
+    let time = prerequisites::find_program("time").context("the program time")?;
+    let out = Command::new(time)
+        .args(["-q", "-f", "%M"])
+        .arg(program)
+        .arg(word)
+        .stdout(Stdio::null())
+        .output()
+        .context("cannot run time")?;
+    let kilobytes: f64 = String::from_utf8_lossy(&out.stderr).trim().parse().context("peak memory")?;
     Ok(kilobytes * 1024.0 / 1e6)
 }
