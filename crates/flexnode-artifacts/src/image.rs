@@ -126,7 +126,7 @@ fn small_json(bytes: &mut dyn Read, room: u64) -> Option<Vec<u8>> {
     let mut blob = vec![0];
     bytes.read_exact(&mut blob).ok().filter(|()| blob[0] == b'{')?;
     let read = bytes.take(limit).read_to_end(&mut blob).ok()?;
-    (read as u64 + 1 <= limit).then_some(blob)
+    ((read as u64) < limit).then_some(blob)
 }
 
 /// The references of the images in `archive`, as `ctr images import` will name them, sorted. Reads `reader` to its end.
