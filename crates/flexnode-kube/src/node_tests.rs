@@ -60,8 +60,8 @@ async fn the_machine_of_a_node_is_told() {
     let client = NodeClient::with_client(mock(move |_| (200, node.clone())), "node-1");
     let machine = client.machine(LIMIT).await.unwrap().unwrap();
     assert_eq!(machine, NodeMachine { uid: "u-1".into(), machine_id: "abc".into() });
-    let none = NodeClient::with_client(mock(|_| failure(404, "nodes \"node-1\" not found")), "node-1");
-    assert_eq!(none.machine(LIMIT).await.unwrap(), None);
+    let absent = NodeClient::with_client(mock(|_| failure(404, "nodes \"node-1\" not found")), "node-1");
+    assert_eq!(absent.machine(LIMIT).await.unwrap(), None);
 }
 
 #[tokio::test]
