@@ -37,7 +37,7 @@ pub fn write(parts: &Parts) -> Result<Outcome, StepError> {
 }
 
 /// Directories that this operation writes into and that no other step sweeps.
-const WRITTEN: [&str; 12] = [
+const WRITTEN: [&str; 13] = [
     "/etc",
     "/etc/aks-flex-node",
     "/etc/kubernetes/pki",
@@ -48,6 +48,7 @@ const WRITTEN: [&str; 12] = [
     "/etc/unbounded/kubelet",
     "/opt/cni/bin",
     "/opt/unbounded/agent/bin",
+    "/opt/unbounded/node",
     "/var/lib/aks-flex-node",
     "/var/lib/kubelet",
 ];
