@@ -37,7 +37,7 @@ pub fn write(parts: &Parts) -> Result<Outcome, StepError> {
 }
 
 /// Directories that this operation writes into and that no other step sweeps.
-const WRITTEN: [&str; 13] = [
+const WRITTEN: [&str; 15] = [
     "/etc",
     "/etc/aks-flex-node",
     "/etc/kubernetes/pki",
@@ -46,7 +46,9 @@ const WRITTEN: [&str; 13] = [
     "/etc/systemd/system",
     "/etc/unbounded/containerd",
     "/etc/unbounded/kubelet",
+    "/opt",
     "/opt/cni/bin",
+    "/opt/unbounded",
     "/opt/unbounded/agent/bin",
     "/opt/unbounded/node",
     "/var/lib/aks-flex-node",
