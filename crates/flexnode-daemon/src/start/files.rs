@@ -37,17 +37,25 @@ pub fn write(parts: &Parts) -> Result<Outcome, StepError> {
 }
 
 /// Directories that this operation writes into and that no other step sweeps.
-const WRITTEN: [&str; 12] = [
+const WRITTEN: [&str; 20] = [
     "/etc",
     "/etc/aks-flex-node",
+    "/etc/kubernetes",
     "/etc/kubernetes/pki",
     "/etc/modules-load.d",
     "/etc/sysctl.d",
     "/etc/systemd/system",
+    "/etc/unbounded",
     "/etc/unbounded/containerd",
     "/etc/unbounded/kubelet",
+    "/opt",
+    "/opt/cni",
     "/opt/cni/bin",
+    "/opt/unbounded",
+    "/opt/unbounded/agent",
     "/opt/unbounded/agent/bin",
+    "/opt/unbounded/node",
+    "/var/lib",
     "/var/lib/aks-flex-node",
     "/var/lib/kubelet",
 ];
