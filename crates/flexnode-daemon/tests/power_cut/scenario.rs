@@ -127,8 +127,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Runs the scenario. `arrange` may leave out a sync.
-    pub async fn new(pristine: &MemFs, scenario: &Scenario, arrange: impl Fn(&MemFs)) -> Self {
+    /// Runs the scenario.
+    pub async fn new(pristine: &MemFs, scenario: &Scenario) -> Self {
         let world = World::boot(pristine.fork());
         let (mut old, mut new) = (String::new(), String::new());
         for action in scenario.before {
@@ -143,7 +143,6 @@ impl Recorded {
         scenario.action.arrange(&world);
         let fs = &world.fake.fs;
         let before = fs.fork();
-        arrange(fs);
         fs.record();
         let ended = scenario.action.run(&world, None).await;
         let history = fs.recorded();

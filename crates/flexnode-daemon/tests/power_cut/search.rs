@@ -63,19 +63,9 @@ impl Search {
         let pristine = world::pristine().await;
         let mut recorded = Vec::new();
         for scenario in SCENARIOS.iter().filter(|scenario| scenario.name.contains(only)) {
-            recorded.push(Recorded::new(&pristine, scenario, |_| {}).await);
+            recorded.push(Recorded::new(&pristine, scenario).await);
         }
         assert!(!recorded.is_empty(), "no scenario is named {only}");
-        Self { pristine, recorded, known: Mutex::default() }
-    }
-
-    /// The same with one sync of the durable changes left out of the operation.
-    pub async fn without(site: &'static str) -> Self {
-        let pristine = world::pristine().await;
-        let mut recorded = Vec::new();
-        for scenario in &SCENARIOS {
-            recorded.push(Recorded::new(&pristine, scenario, |fs| _ = fs.leave_out_site(site)).await);
-        }
         Self { pristine, recorded, known: Mutex::default() }
     }
 
@@ -225,6 +215,8 @@ impl Search {
         let allowed: &[Verdict] = match action {
             Action::Upgrade if ended => &[Verdict::New],
             Action::Rollback if ended => &[Verdict::Old],
+            // Whatever kept kubelet from coming up once may be over.
+            Action::UpgradeThatFails if again => &[Verdict::Old, Verdict::New],
             Action::Upgrade | Action::Rollback => &[Verdict::Old, Verdict::New],
             Action::Stop if ended => &[Verdict::Stopped],
             Action::Stop | Action::StartNode if !ended => &[Verdict::Old, Verdict::Stopped],

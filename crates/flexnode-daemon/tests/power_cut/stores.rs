@@ -9,7 +9,6 @@ use flexnode_host::testing::{FakeHost, MemFs};
 use flexnode_model::record::HostRecord;
 use flexnode_model::state::Extension;
 use flexnode_ops::{Cancel, Engine, Journal, Operation, Outcome, Recovery, Silent, Step};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,12 +88,7 @@ const STORES: [Store; 3] = [
             let journal = Journal::new(shared(fs));
             let last = journal.last().map_err(|e| text(&e))?;
             let Some(last) = last else { return Ok(0) };
-            let dir = Path::new(flexnode_ops::journal::DIR).join("history");
-            let is_record = |name: &std::ffi::OsStr| Path::new(name).extension().is_some_and(|kind| kind == "json");
-            let files = fs.read_dir(&dir).unwrap_or_default().into_iter().filter(|e| is_record(&e.name)).count();
-            // Another one than those in the folder is the last of all.
-            let read = journal.history().map_err(|e| text(&e))?.len() - usize::from(!last.is_open());
-            if read < files { Err("a kept record cannot be read".into()) } else { Ok(last.goal.parse().unwrap()) }
+            Ok(last.goal.parse().unwrap())
         },
     },
 ];

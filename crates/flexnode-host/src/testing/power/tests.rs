@@ -205,6 +205,7 @@ fn start() -> MemFs {
     }
     fs.set_xattr(p(TARGET), durable::SELINUX_LABEL, b"special_t").unwrap();
     fs.sync_file(p(TARGET)).unwrap();
+    fs.clear_log();
     fs
 }
 
@@ -288,7 +289,7 @@ fn case(work: &Work, seed: u64, left_out: Option<&'static str>) -> Result<(), St
         fresh(&fs);
         // A process that was killed leaves the page cache as it is: the next one must not take it for the disk.
         if work.again && attempt < 2 && chance.below(3) == 0 {
-            fs.crash_after(usize::try_from(chance.below(12)).unwrap_or(0));
+            fs.crash_after(usize::try_from(chance.below(done.log().len() as u64)).unwrap_or(0));
             let _ = (work.run)(&fs);
             fs.revive();
             continue;
