@@ -156,13 +156,6 @@ pub fn copy_hashed(
 /// Makes `path` a symbolic link with the text `target`, atomically and durably: a link that is there is replaced in one
 /// step, anything else is refused ([`Refusal::NotALink`]). The directory must exist.
 pub fn replace_link(fs: &dyn Fs, target: &Path, path: &Path) -> Result<Change, FsError> {
-    let change = replace_link_unsynced(fs, target, path)?;
-    fs.sync_dir(parent(path, "link")?)?;
-    Ok(change)
-}
-
-/// As [`replace_link`], for one of many in a directory: whoever calls it syncs the directory once, after the last.
-pub fn replace_link_unsynced(fs: &dyn Fs, target: &Path, path: &Path) -> Result<Change, FsError> {
     let dir = parent(path, "link")?;
     let change = replace_link_unsynced(fs, target, path)?;
     match change {
