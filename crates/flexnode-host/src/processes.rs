@@ -192,9 +192,9 @@ mod tests {
     fn sleeper() -> (Child, Process) {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = loop {
-            // Until the exec is through it is still a copy of this test.
+            // Until the exec is through it is still a copy of this test, and has its name before its arguments.
             match RealProcesses.get(child.id()).unwrap() {
-                Some(process) if process.comm == "sleep" => break process,
+                Some(process) if process.comm == "sleep" && !process.cmdline.is_empty() => break process,
                 _ => std::thread::yield_now(),
             }
         };
