@@ -144,9 +144,9 @@ impl<'a> Checker<'a> {
         for entry in entries.iter().filter(|entry| *entry != "current" && !is_slot(entry)) {
             problems.push(format!("{BASE}/{entry} is no version"));
         }
-        // The active one, the previous, one more that is kept, and one that is being gone to.
+        // The active one, the previous, one more that is kept, and what the last goal of a series made of both versions.
         let slots = entries.iter().filter(|entry| *entry != "current").count();
-        if slots > 4 {
+        if slots > 5 {
             problems.push(format!("{slots} versions are installed"));
         }
         let dir = format!("{BASE}/{current}");

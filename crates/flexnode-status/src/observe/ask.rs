@@ -138,11 +138,18 @@ fn program(seams: &Seams, pid: u32, slots: &Known<SlotsView>) -> ProgramView {
 /// The slot whose file the process runs, by device and inode: a path can be faked, and says ` (deleted)` after a removal.
 fn running_slot(seams: &Seams, process: &Process, slots: &SlotsView) -> Option<String> {
     let id = process.exe_id?;
-    let program = process.exe.file_name()?;
+    let program = program_name(&process.exe)?;
     let base = seams.witnesses.slots.base();
     let same = |path: &Path| seams.fs.stat(path).ok().flatten().is_some_and(|stat| (stat.dev, stat.ino) == id);
     let mut all = slots.current.iter().chain(&slots.others);
     all.find(|slot| same(&base.join(&slot.name).join("bin").join(program))).map(|slot| slot.name.clone())
+}
+
+/// The name of a program's file. The kernel says ` (deleted)` behind it once its name went to another file (proc_pid_exe(5)),
+/// also where the file has its name again.
+fn program_name(exe: &Path) -> Option<&str> {
+    let name = exe.file_name()?.to_str()?;
+    Some(name.strip_suffix(" (deleted)").unwrap_or(name))
 }
 
 async fn healthz(seams: &Seams) -> Known<()> {
@@ -211,4 +218,16 @@ async fn run(seams: &Seams, program: &Path, args: &[&str]) -> Known<String> {
         return Err(format!("{} {} {how}", program.display(), args.join(" ")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_its_name_again_is_found_by_it() {
+        assert_eq!(program_name(Path::new("/opt/unbounded/node/a/bin/kubelet (deleted)")), Some("kubelet"));
+        assert_eq!(program_name(Path::new("/opt/unbounded/node/a/bin/kubelet")), Some("kubelet"));
+        assert_eq!(program_name(Path::new("/")), None);
+    }
 }
