@@ -48,7 +48,7 @@ pub fn run(root: &Path, verbose: bool) -> Result<()> {
     let rows: Rows = toml::from_str(&std::fs::read_to_string(root.join("contract.toml"))?).context("contract.toml")?;
     let list = std::fs::read_to_string(root.join("docs/contract/items.txt")).context("docs/contract/items.txt")?;
     let mut problems = compare(&list, &rows.item);
-    let built = build(root)?;
+    let built = build(root, &["test", "--no-run"])?;
     let tests = list_tests(root, &built)?;
     problems.extend(check_tests(&rows.item, &tests));
     if let Err(e) = check_paths(root, &rows.item, &built) {
@@ -114,15 +114,19 @@ fn summary(items: &[Item], verbose: bool) -> String {
     out
 }
 
-/// Builds all that `cargo test` runs; what cargo tells of each part.
-fn build(root: &Path) -> Result<Vec<serde_json::Value>> {
+/// Builds with cargo's `what`, for the whole workspace; what cargo tells of each part.
+///
+/// # Errors
+/// When something does not compile.
+pub fn build(root: &Path, what: &[&str]) -> Result<Vec<serde_json::Value>> {
     let out = Command::new(env!("CARGO"))
-        .args(["test", "--workspace", "--no-run", "--message-format=json", "--quiet"])
+        .args(what)
+        .args(["--workspace", "--message-format=json", "--quiet"])
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
-        .context("cargo test --no-run")?;
-    ensure!(out.status.success(), "the tests do not compile");
+        .with_context(|| format!("cargo {}", what.join(" ")))?;
+    ensure!(out.status.success(), "cargo {} failed", what.join(" "));
     let lines = out.stdout.split(|b| *b == b'\n').filter(|l| l.starts_with(b"{"));
     Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Generates the reference, or compares it with what is checked in.
 ///
@@ -27,16 +27,8 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
 /// Builds the program that writes the reference, with the features that the workspace's tests have: nothing of it is
 /// built twice then.
 fn generator(root: &Path) -> Result<PathBuf> {
-    let out = Command::new(env!("CARGO"))
-        .args(["build", "--workspace", "--example", "docs", "--message-format=json", "--quiet"])
-        .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo build --example docs")?;
-    ensure!(out.status.success(), "the program that writes the reference does not compile");
-    let lines = out.stdout.split(|b| *b == b'\n').filter(|line| line.starts_with(b"{"));
-    lines
-        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+    crate::contract::build(root, &["build", "--example", "docs"])?
+        .iter()
         .filter(|message| message["target"]["name"] == "docs")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .context("cargo names no program for the example docs")
