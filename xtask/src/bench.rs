@@ -139,7 +139,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         tell(node::measure(&program, args.pairs)?)?;
     }
     if wanted("upgrade") || wanted("rollback") {
-        tell(downtime::measure(&program, args.pairs, &wanted)?)?;
+        downtime::measure(&program, args.pairs, &wanted, &mut |measure| tell(vec![measure]))?;
     }
     if wanted("daemon") {
         tell(daemon::measure(&program, args.pairs)?)?;

@@ -154,7 +154,7 @@ fn list_tests(root: &Path, built: &[serde_json::Value]) -> Result<BTreeMap<Strin
 }
 
 /// The name prefix and the program of a test artifact in cargo's messages; `None` for everything else.
-fn test_program(message: &serde_json::Value) -> Option<(String, String)> {
+pub fn test_program(message: &serde_json::Value) -> Option<(String, String)> {
     let program = message.get("executable")?.as_str()?;
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;

@@ -3,6 +3,8 @@
 //! Every phase runs even when an earlier one failed, so that one run tells everything; the last lines say what ran, what
 //! failed, and what was left out and why.
 
+mod lanes;
+
 use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -121,10 +123,7 @@ fn system(root: &Path, args: &Args) -> Result<Verdict> {
     if let Some(why) = flexnode_lab::prerequisites::missing() {
         return Ok(Verdict::LeftOut(why));
     }
-    let suites = suites(root)?;
-    let suites: Vec<&str> = suites.iter().filter(|name| *name != MACHINE).map(String::as_str).collect();
-    // Two at once: the tests wait for real programs most of the time, and the machine has few processors.
-    system_tests(root, args, &suites, "--test-threads=2")
+    system_tests(root, args, LANES, "--test-threads=2", |name| name != MACHINE)
 }
 
 fn machine(root: &Path, args: &Args) -> Result<Verdict> {
@@ -135,21 +134,20 @@ fn machine(root: &Path, args: &Args) -> Result<Verdict> {
         return Ok(Verdict::LeftOut(why));
     }
     // An emulated machine uses all the processors that there are.
-    system_tests(root, args, &[MACHINE], "--test-threads=1")
+    system_tests(root, args, 1, "--test-threads=1", |name| name == MACHINE)
 }
 
 /// The file of the tests that need a machine.
 const MACHINE: &str = "machine";
 
-/// The names of the files of system tests.
-fn suites(root: &Path) -> Result<Vec<String>> {
-    let folder = root.join("crates/system-tests/tests");
-    let files = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let files = files.flatten().map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "rs"));
-    let mut names: Vec<String> = files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
-    names.sort_unstable();
-    Ok(names)
-}
+/// Files of system tests that run at once; most of the time they wait for real programs.
+const LANES: usize = 3;
+
+/// The files of system tests that take longest, in this order.
+const LONG: [&str; 5] = ["bad_versions", "crash", "start_and_reset", "upgrade", "recovery"];
+
+/// The package of the system tests.
+const SYSTEM_TESTS: &str = "system-tests";
 
 /// What is slow, and shown in part by the rest.
 const ONLY_WITH_ALL: &str = "left to `cargo xtask test --all`: the machine (rung 5), and four fifths of the points of the \
@@ -160,21 +158,40 @@ fn told(root: &Path) -> PathBuf {
     root.join("target/system-tests-told.txt")
 }
 
-fn system_tests(root: &Path, args: &Args, suites: &[&str], threads: &str) -> Result<Verdict> {
+/// The files of system tests with these names, several at once, as `--all`, `--seed` and `--filter` say.
+fn system_tests(
+    root: &Path,
+    args: &Args,
+    at_once: usize,
+    threads: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Verdict> {
     // The whole workspace's choice of features, with which all is built already.
-    let mut command = vec!["test", "--workspace"];
-    for suite in suites {
-        command.extend(["--test", suite]);
-    }
-    command.extend(["--", "--ignored", threads]);
-    if !args.filter.is_empty() {
-        command.push(&args.filter);
-    }
+    let built = crate::contract::build(root, &["test", "--no-run"])?;
+    let programs = built.iter().filter_map(crate::contract::test_program);
+    let suites = programs.filter_map(|(name, program)| {
+        let name = name.strip_prefix(SYSTEM_TESTS)?.strip_prefix("::")?.to_owned();
+        wanted(&name).then(|| lanes::Suite { name, program: program.into() })
+    });
+    let suites = lanes::longest_first(suites.collect(), &LONG);
+    anyhow::ensure!(!suites.is_empty(), "cargo built no system tests");
+    let mut arguments = vec!["--ignored", threads];
+    arguments.extend((!args.filter.is_empty()).then_some(args.filter.as_str()));
     let seed = args.seed.to_string();
     println!("the points of the crash suites are chosen by --seed {seed}");
     let (told, all) = (told(root), if args.all { "1" } else { "" });
-    let settings = [("FLEXNODE_TEST_ALL", all), ("FLEXNODE_SEED", &seed), ("FLEXNODE_REPORT", &told.to_string_lossy())];
-    cargo(root, &command, &settings)
+    let settings = lanes::Settings {
+        folder: &root.join("crates").join(SYSTEM_TESTS),
+        outputs: &root.join("target/system-tests"),
+        arguments: &arguments,
+        environment: &[
+            ("FLEXNODE_TEST_ALL", all),
+            ("FLEXNODE_SEED", &seed),
+            ("FLEXNODE_REPORT", &told.to_string_lossy()),
+        ],
+    };
+    let failed = lanes::run(suites, at_once, &settings)?;
+    Ok(if failed.is_empty() { Verdict::Passed } else { Verdict::Failed(format!("{} failed", failed.join(", "))) })
 }
 
 fn summary(phases: &[Phase]) -> String {
@@ -195,10 +212,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_has_a_file_of_its_own() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let names = suites(root).unwrap();
-        assert!(names.len() > 1 && names.iter().any(|name| name == MACHINE), "{names:?}");
+    fn every_file_that_is_named_exists() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates").join(SYSTEM_TESTS);
+        for name in LONG.iter().chain([&MACHINE]) {
+            assert!(folder.join(format!("tests/{name}.rs")).exists(), "{name}");
+        }
     }
 
     #[test]
