@@ -11,6 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// A step of the way back that takes longer is named in the journal.
+const WORTH_WRITING: Duration = Duration::from_millis(200);
+
 /// Why a step did not end well.
 enum Stopped {
     /// It failed, or its deadline passed.
@@ -191,11 +194,12 @@ impl<'a> Run<'a> {
             self.record.roll_back(reason.as_str(), self.engine.clock.now());
         }
         for (index, back) in steps.iter().enumerate() {
-            if let Err(error) = self.enter(back.name) {
+            let place = Place { index: index + 1, of: steps.len(), rollback: true };
+            let (written, ended) = self.step_back(back, place).await;
+            if let Err(error) = written {
                 failures.push(StepFailure { step: back.name.to_owned(), error: journal_failed(error) });
             }
-            let place = Place { index: index + 1, of: steps.len(), rollback: true };
-            match self.step(back, place).await {
+            match ended {
                 Ok(_) | Err(Stopped::Cancelled) => {}
                 Err(Stopped::Failed(error)) => failures.push(StepFailure { step: back.name.to_owned(), error }),
             }
@@ -207,6 +211,31 @@ impl<'a> Run<'a> {
             failures.push(StepFailure { step: "close-record".to_owned(), error: journal_failed(error) });
         }
         self.finish(RunOutcome::RolledBack { step, error, rollback_errors: failures })
+    }
+
+    /// One step of the way back. That there is a way back is durable before its first step; after that the record only tells
+    /// people which step it is, because all of them are attempted again after a crash. So a step that is over in a moment is
+    /// not written down: the node is down, and a write to the disk takes longer than most of the steps.
+    async fn step_back(
+        &mut self,
+        step: &Step,
+        place: Place,
+    ) -> (Result<(), JournalError>, Result<StepReport, Stopped>) {
+        if place.index == 1 {
+            let written = self.enter(step.name);
+            return (written, self.step(step, place).await);
+        }
+        self.record.enter(step.name, self.engine.clock.now());
+        let work = self.step(step, place);
+        tokio::pin!(work);
+        tokio::select! {
+            biased;
+            ended = &mut work => (Ok(()), ended),
+            () = tokio::time::sleep(WORTH_WRITING) => {
+                let written = self.engine.journal.write(&self.record);
+                (written, work.await)
+            }
+        }
     }
 
     /// Makes it durable that `step` is about to run.

@@ -66,7 +66,8 @@ fn process(host: &Host) -> Result<PathBuf> {
 /// What the kernel counted of a process.
 struct Counted {
     at: Instant,
-    ticks: u64,
+    /// Time on a processor in nanoseconds, to the scheduler's precision: ticks would be a guess.
+    cpu: u64,
     switches: u64,
     threads: u64,
     resident_kb: u64,
@@ -76,18 +77,18 @@ struct Counted {
 
 impl Counted {
     fn now(host: &Host, process: &Path) -> Result<Self> {
-        let stat = std::fs::read_to_string(process.join("stat"))?;
-        let fields: Vec<&str> = stat.rsplit_once(')').context("stat")?.1.split_whitespace().collect();
         let status = std::fs::read_to_string(process.join("status"))?;
-        let mut switches = 0;
+        let (mut switches, mut cpu) = (0, 0);
         for task in std::fs::read_dir(process.join("task"))?.flatten() {
             switches += field(&std::fs::read_to_string(task.path().join("status"))?, "voluntary_ctxt_switches");
+            let schedstat = std::fs::read_to_string(task.path().join("schedstat"))?;
+            cpu += schedstat.split(' ').next().context("schedstat")?.parse::<u64>()?;
         }
         let metrics = host.exec(&[AGENT, "metrics"])?.success()?.stdout;
         let requests = metrics.lines().find_map(|line| line.strip_prefix("flexnode_api_requests_total "));
         Ok(Self {
             at: Instant::now(),
-            ticks: fields[11].parse::<u64>()? + fields[12].parse::<u64>()?,
+            cpu,
             switches,
             threads: field(&status, "Threads"),
             resident_kb: field(&status, "VmRSS"),
@@ -113,15 +114,14 @@ fn idle(host: &Host) -> Result<Vec<Measure>> {
     let before = Counted::now(host, &process)?;
     wait(SPAN, "an idle daemon")?;
     let after = Counted::now(host, &process)?;
-    ensure!(after.ticks >= before.ticks, "another process");
+    ensure!(after.cpu >= before.cpu, "another process");
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let rate = |now: u64, then: u64, per: f64| number(now - then) / seconds * per;
     // The asking for metrics itself is in it, once.
-    let cpu = rate(after.ticks, before.ticks, 1.0);
+    let cpu = rate(after.cpu, before.cpu, 1e-7);
     let mut measures = vec![
         Measure::absolute("daemon: resident memory, idle", number(after.resident_kb) / 1000.0, "MB", 12.0),
         Measure::absolute("daemon: of it anonymous", number(after.anonymous_kb) / 1000.0, "MB", 3.0),
-        // The kernel counts in ticks of 10 ms: 100 ticks are a second.
         Measure::absolute("daemon: share of a core, idle", cpu, "%", 0.02),
         Measure::absolute("daemon: threads", number(after.threads), "", 4.0),
         Measure::absolute("daemon: wake-ups", rate(after.switches, before.switches, 60.0), "a minute", 60.0),

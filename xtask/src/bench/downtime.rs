@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use flexnode_lab::packages::Suite;
 use flexnode_lab::{ControlPlane, Host, Lab, control_plane, image, kubernetes, node, poll};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -117,6 +118,7 @@ impl Bed<'_> {
         let output = output.success()?;
         let began = event(&output.stdout, "stepStarted", |event| event["step"] == "stop")?;
         let agent = back_after(began, &looks)?;
+        eprintln!("{}", steps(&output.stdout, began));
         let to = self.slot()?;
         ensure!(from != to, "the upgrade changed no version");
         self.settle(pods)?;
@@ -133,6 +135,7 @@ impl Bed<'_> {
         ensure!(output.code == 7, "the upgrade was to be rolled back: {} {}", output.stdout, output.stderr);
         let known = event(&output.stdout, "rollbackStarted", |_| true)?;
         let agent = back_after(known, &looks)?;
+        eprintln!("{}", steps(&output.stdout, known));
         ensure!(self.slot()? == good, "the rollback did not return to {good}");
         let bad = text(&output.stdout, "operationStarted", "to")?;
         self.settle(pods)?;
@@ -178,6 +181,21 @@ fn end_sandboxes(pods: usize) -> &'static str {
 
 fn events(lines: &str) -> impl Iterator<Item = Value> {
     lines.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// Each event of a step from a moment on, with the milliseconds since then: where the time goes.
+fn steps(lines: &str, from: f64) -> String {
+    let mut out = String::from("   ");
+    for event in events(lines) {
+        let time: Option<jiff::Timestamp> = event["time"].as_str().and_then(|text| text.parse().ok());
+        let after = time.map_or(-1.0, |time| time.as_duration().as_secs_f64() * 1000.0 - from);
+        if let Some(step) = event["step"].as_str().filter(|_| after >= 0.0) {
+            let kind = event["event"].as_str().unwrap_or_default();
+            // Writing to a string does not fail.
+            let _ = write!(out, " {step} {kind} {after:.0},");
+        }
+    }
+    out
 }
 
 /// When the first such event was, in milliseconds since the epoch.

@@ -175,6 +175,16 @@ fn copy(fs: &dyn Fs, from: &Path, to: &Path, mode: u32) -> Result<(), FsError> {
     durable::copy_hashed(fs, &mut source, to, mode, None).map(|_| ())
 }
 
+/// Copies unless the target is the same already: the node is down meanwhile, and a copy is written out to the disk.
+fn restore(fs: &dyn Fs, kept: &Path, target: &Path, mode: u32) -> Result<(), FsError> {
+    let there = fs.lstat(target)?.filter(|stat| stat.kind == FileKind::File && stat.mode == mode && stat.size <= LIMIT);
+    let kept_size = fs.lstat(kept)?.map(|stat| stat.size);
+    if there.is_some_and(|stat| Some(stat.size) == kept_size) && fs.read(kept, LIMIT)? == fs.read(target, LIMIT)? {
+        return Ok(());
+    }
+    copy(fs, kept, target, mode)
+}
+
 /// Puts kubelet's files back as they were before the upgrade to `document.to`, once.
 pub fn restore_kubelet(fs: &dyn Fs, mut document: Kept) -> Result<Change, KeepError> {
     if document.restored {
@@ -194,7 +204,7 @@ fn put_back(fs: &dyn Fs, below: &str, names: &[&str], there: &[(String, u32)], f
     for name in names {
         let target = Path::new(below).join(name);
         match there.iter().find(|(known, _)| known == name) {
-            Some((_, mode)) => copy(fs, &kept(DIR).join(from).join(name), &target, *mode)?,
+            Some((_, mode)) => restore(fs, &kept(DIR).join(from).join(name), &target, *mode)?,
             None if target.parent().map_or(Ok(false), |dir| dir_exists(fs, dir))? => {
                 // The other version began it: this one never had it.
                 durable::remove_file(fs, &target)?;

@@ -12,7 +12,8 @@ const AT_ONCE: usize = 32;
 /// How far to go with each sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxEnd {
-    /// Stop: processes end and the network goes; the runtime keeps what it knows. For an upgrade.
+    /// Stop what is ready: processes end and the network goes; the runtime keeps what it knows. For an upgrade. What a sandbox
+    /// left whose own process died is for whoever looks at the control groups, and for kubelet.
     Stop,
     /// Stop, then remove with containers and snapshots. For a reset.
     StopAndRemove,
@@ -45,6 +46,10 @@ pub struct EndReport {
 pub async fn end_all_sandboxes(cri: &dyn Cri, how: SandboxEnd, total: Duration) -> Result<EndReport, HostError> {
     let end = Instant::now() + total;
     let mut sandboxes = cri.list_sandboxes(total.min(super::READ_DEADLINE)).await?;
+    if how == SandboxEnd::Stop {
+        // One that has ended is as it is to be; stopping it again costs the runtime as much as the first time.
+        sandboxes.retain(|sandbox| sandbox.state != SandboxState::NotReady);
+    }
     sandboxes.sort_by_key(|s| s.state == SandboxState::NotReady);
 
     let mut report = EndReport::default();
@@ -112,6 +117,15 @@ mod tests {
         let left = cri.list_sandboxes(TOTAL).await.unwrap();
         assert_eq!(left.len(), 100);
         assert!(left.iter().all(|s| s.state == SandboxState::NotReady));
+    }
+
+    #[tokio::test]
+    async fn one_that_has_ended_is_not_stopped_again() {
+        let cri = FakeCri::with_pods(3);
+        cri.stop_sandbox("pod-1", TOTAL).await.unwrap();
+        cri.trouble("pod-1", Trouble::Refuse("it has ended"));
+        let report = end_all_sandboxes(&cri, SandboxEnd::Stop, TOTAL).await.unwrap();
+        assert_eq!((report.ended.len(), report.remaining.len()), (2, 0), "{report:?}");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Runs that end by themselves.
 
 use super::support::*;
-use crate::{Asked, Cancel, EngineError, JournalError, Mode, Outcome, Recovery, RunOutcome, Silent, Step};
+use crate::{Asked, Cancel, EngineError, JournalError, Mode, Outcome, Recovery, RunOutcome, Silent, Step, StepContext};
 use flexnode_host::Fs;
 use flexnode_host::testing::{Cut, MemFs};
 use flexnode_model::journal::{Ending, JournalRecord, Phase};
@@ -331,6 +331,26 @@ async fn a_full_disk_while_the_node_is_down_goes_back() {
     let report = engine(&fs, &Cancel::new()).run(&operation, seen.observer()).await.unwrap();
     let RunOutcome::RolledBack { step, rollback_errors, .. } = &report.outcome else { panic!("{report:?}") };
     assert_eq!(step, "flip");
-    assert_eq!(rollback_errors.len(), 4, "each boundary of the way back and the closing are told: {rollback_errors:?}");
+    let told: Vec<&str> = rollback_errors.iter().map(|failure| failure.step.as_str()).collect();
+    assert_eq!(told, ["stop-new", "close-record"], "the begin of the way back and its end: {rollback_errors:?}");
     assert_eq!(state(&fs), (Some("old".into()), "old".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_way_back_is_written_at_its_begin_and_where_it_takes_long() {
+    let (fs, seen) = (node(), Seen::default());
+    let (late, told) = (fs.clone(), seen.clone());
+    let slow = step("slow", move || {
+        let (fs, seen) = (late.clone(), told.clone());
+        async move {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            spy("seen", &fs, &seen).run(StepContext::new(|_| {})).await
+        }
+    });
+    let mut operation = upgrade(&fs);
+    operation.steps.push(failing("fails"));
+    let steps = vec![spy("first", &fs, &seen), spy("quick", &fs, &seen), slow, spy("last", &fs, &seen)];
+    operation.recovery = Recovery::RollBack { since: "stop", steps };
+    engine(&fs, &Cancel::new()).run(&operation, Arc::new(Silent)).await.unwrap();
+    assert_eq!(seen.all(), ["RollingBack first", "RollingBack first", "RollingBack slow", "RollingBack slow"]);
 }

@@ -153,7 +153,9 @@ fn core(context: &NodeContext, change: &Change, rollback: bool) -> Operation {
         for step in steps.iter_mut().filter(|step| step.name == "start-containerd") {
             *step = or_on_old_databases(context, &backend, change, step);
         }
-        steps.insert(0, evidence::step(context, &change.to));
+        let (look, keep) = evidence::steps(context, &change.to);
+        steps.insert(0, look);
+        steps.push(keep);
         steps.push(saved::old(context, change));
         let hook = wait_hook(context, change, false);
         let deadline = hook.deadline();
