@@ -11,12 +11,12 @@ pub enum ArtifactError {
     #[error(transparent)]
     Fs(#[from] FsError),
     /// The file system is full, or the quota is.
-    #[error(
-        "the file system of {} is full; free some space there, nothing was installed", path.display()
-    )]
+    #[error("the file system of {} is full{}; free space there, nothing was installed", path.display(), of(*needed))]
     DiskFull {
         /// The file that was being written.
         path: PathBuf,
+        /// Bytes that all files of the installation need at least; `None`: not known.
+        needed: Option<u64>,
         /// The cause.
         #[source]
         source: FsError,
@@ -96,14 +96,33 @@ pub enum ArtifactError {
     Stopped,
 }
 
+fn of(needed: Option<u64>) -> String {
+    needed.map(|bytes| format!(", and at least {} MiB are needed in all", bytes >> 20)).unwrap_or_default()
+}
+
 impl ArtifactError {
     /// A failed write to `path`: told apart from others when the disk is full.
     pub(crate) fn write(error: FsError, path: &Path) -> Self {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                Self::DiskFull { path: path.to_path_buf(), source: error }
+                Self::DiskFull { path: path.to_path_buf(), needed: None, source: error }
             }
             _ => Self::Fs(error),
+        }
+    }
+
+    /// With what is needed in all, where the disk is full.
+    pub(crate) fn needing(self, bytes: u64) -> Self {
+        match self {
+            Self::DiskFull { path, source, .. } => Self::DiskFull { path, needed: Some(bytes), source },
+            Self::Fs(error) => match Self::write(error, Path::new("")) {
+                // A directory or a sync: the operation names its path.
+                Self::DiskFull { source, .. } => {
+                    Self::DiskFull { path: source.path.clone(), needed: Some(bytes), source }
+                }
+                other => other,
+            },
+            other => other,
         }
     }
 

@@ -63,12 +63,23 @@ pub fn install(
     stop: &AtomicBool,
 ) -> Result<Vec<InstalledFile>, ArtifactError> {
     let wanted: Vec<_> = artifacts.iter().filter(|a| !matches!(a.role, Role::Image | Role::KubeProxy)).collect();
+    let needed = needed(&wanted);
+    install_all(fs, &wanted, needed, to, stop).map_err(|error| error.needing(needed))
+}
+
+fn install_all(
+    fs: &dyn Fs,
+    wanted: &[&Artifact],
+    needed: u64,
+    to: &Destinations,
+    stop: &AtomicBool,
+) -> Result<Vec<InstalledFile>, ArtifactError> {
     for dir in [&to.bin, &to.cni] {
         durable::ensure_dir(fs, dir, DIR_MODE)?;
         durable::sweep(fs, dir)?;
     }
-    check_space(fs, &wanted, to)?;
-    let staged = stage_all(fs, &wanted, to, stop)?;
+    check_space(fs, needed, to)?;
+    let staged = stage_all(fs, wanted, to, stop)?;
     no_duplicates(&staged)?;
     let mut files: Vec<_> = staged.iter().map(describe).collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -94,9 +105,13 @@ fn no_duplicates(staged: &[Staged<'_>]) -> Result<(), ArtifactError> {
     }
 }
 
+/// Bytes that the files need at least.
+fn needed(artifacts: &[&Artifact]) -> u64 {
+    artifacts.iter().map(|a| if a.role.is_archive() { a.size * UNPACKED } else { a.size }).sum()
+}
+
 /// Fails early where it is certain that the files will not fit.
-fn check_space(fs: &dyn Fs, artifacts: &[&Artifact], to: &Destinations) -> Result<(), ArtifactError> {
-    let needed = artifacts.iter().map(|a| if a.role.is_archive() { a.size * UNPACKED } else { a.size }).sum();
+fn check_space(fs: &dyn Fs, needed: u64, to: &Destinations) -> Result<(), ArtifactError> {
     let free = fs.free_bytes(&to.bin)?;
     if free < needed {
         return Err(ArtifactError::NoSpace { dir: to.bin.clone(), needed, free });

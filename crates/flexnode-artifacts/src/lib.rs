@@ -25,7 +25,7 @@ mod trust;
 pub use digest::{Digest, DigestError, parse_sidecar};
 pub use error::ArtifactError;
 pub use install::{Destinations, InstalledFile, install};
-pub use names::{ARCHITECTURES, Role, clean_version, image_path};
+pub use names::{ARCHITECTURES, Role, clean_version, image_path, version_in_answer};
 pub use resolve::{Artifact, Resolved, VerifiedImage, Wanted};
 pub use source::Bundle;
 pub use trust::Trust;

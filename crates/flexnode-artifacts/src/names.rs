@@ -156,7 +156,7 @@ pub fn clean_version(text: &str) -> Option<String> {
 
 /// The first word of a program's `--version` answer that is a version, without `v` and without what a distribution
 /// appends (`1.7.24~ds1`, `1.3.6+ds1`).
-pub(crate) fn version_in_answer(answer: &str) -> Option<String> {
+pub fn version_in_answer(answer: &str) -> Option<String> {
     answer.split(|c: char| c.is_whitespace() || c == ',').find_map(|word| {
         let word = word.strip_prefix('v').unwrap_or(word);
         let word = word.split(['~', '+']).next()?;

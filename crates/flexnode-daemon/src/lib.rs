@@ -19,3 +19,5 @@ pub mod service;
 pub mod start;
 pub mod state;
 pub mod swap_watch;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -48,9 +48,9 @@ pub fn configured(host: &Host, path: &Path) -> Option<Result<Configured, String>
         Err(e) => return Some(Err(report::line(&e))),
     };
     Some(match Config::load(&bytes, &facts) {
-        Ok((_, goal, ..)) => {
+        Ok((config, goal, ..)) => {
             let told = completed(goal.clone(), &applied);
-            let differences = applied.differences(&told);
+            let differences = config.differences(&facts, &applied, &told);
             // Another version has other artifacts: which, only its slot knows, when it was ever prepared.
             let prepared = if differences.is_empty() { None } else { prepared(host, &goal) };
             Ok(Configured { goal: prepared.unwrap_or(told).fingerprint(), differences })

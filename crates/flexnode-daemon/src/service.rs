@@ -22,6 +22,13 @@ pub const FIRST_BOOT_UNIT_PATH: &str = "/etc/systemd/system/aks-flex-node-bootst
 
 /// The daemon pings at half of this; when it hangs longer systemd ends it and starts it again.
 pub const WATCHDOG: Duration = Duration::from_mins(1);
+/// After an end that nobody asked for. There is no limit of starts: whatever ended the daemon so often, somebody has to finish
+/// what is open on the node. systemd before version 254 knows no steps, tells so in its log, and keeps to this pause.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Starts until the pause is [`PAUSE_LONGEST`].
+const PAUSE_STEPS: u32 = 8;
+/// The pause of a daemon that ends again and again.
+const PAUSE_LONGEST: Duration = Duration::from_mins(1);
 /// READY comes before any work, so a start that takes longer is broken.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 /// The daemon ends at its next boundary; the longest step of an operation must fit.
@@ -84,15 +91,16 @@ pub fn render(spec: &ServiceSpec) -> Result<String, ServiceError> {
          Description=AKS Flex Node agent\n\
          Documentation=man:aks-flex-node(8)\n\
          After=network.target\n\
-         StartLimitIntervalSec=300\n\
-         StartLimitBurst=5\n\
+         StartLimitIntervalSec=0\n\
          \n\
          [Service]\n\
          Type=notify\n\
          NotifyAccess=main\n\
          ExecStart={command}\n\
          Restart=always\n\
-         RestartSec=5\n\
+         RestartSec={pause}\n\
+         RestartSteps={steps}\n\
+         RestartMaxDelaySec={longest}\n\
          WatchdogSec={watchdog}\n\
          TimeoutStartSec={start}\n\
          TimeoutStopSec={stop}\n\
@@ -104,6 +112,9 @@ pub fn render(spec: &ServiceSpec) -> Result<String, ServiceError> {
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",
+        pause = PAUSE.as_secs(),
+        steps = PAUSE_STEPS,
+        longest = PAUSE_LONGEST.as_secs(),
         watchdog = WATCHDOG.as_secs(),
         start = START_DEADLINE.as_secs(),
         stop = STOP_DEADLINE.as_secs(),
@@ -244,6 +255,17 @@ mod tests {
                 && text.contains("\nWatchdogSec=60\n")
         );
         assert!(text.contains("\nRuntimeDirectoryPreserve=yes\n"));
+    }
+
+    #[test]
+    fn it_is_started_again_however_often_it_ended() {
+        let text = render(&spec()).unwrap();
+        for line in
+            ["Restart=always", "StartLimitIntervalSec=0", "RestartSec=5", "RestartSteps=8", "RestartMaxDelaySec=60"]
+        {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("StartLimitBurst"), "{text}");
     }
 
     #[test]

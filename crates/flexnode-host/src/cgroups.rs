@@ -245,6 +245,28 @@ impl Cgroups for RealCgroups {
         }
     }
 
+    fn thaw(&self, path: &str) -> Result<bool, HostError> {
+        let path = relative(path)?;
+        let mut thawed = false;
+        for tree in trees(&mounts::read()?) {
+            let (file, frozen, run) = match tree.version {
+                CgroupVersion::V2 => ("cgroup.freeze", "1", "0"),
+                CgroupVersion::V1 if tree.freezer => ("freezer.self_freezing", "1", "THAWED"),
+                CgroupVersion::V1 => continue,
+            };
+            // From the top: what is above holds what is below.
+            for group in below_in(&tree, &path)? {
+                let dir = tree.at.join(&group);
+                let is = if_there(fs::read_to_string(dir.join(file))).map_err(|e| failed("read", &dir, &e))?;
+                if is.trim() == frozen {
+                    set(&tree, &group, if file == "cgroup.freeze" { file } else { "freezer.state" }, run)?;
+                    thawed = true;
+                }
+            }
+        }
+        Ok(thawed)
+    }
+
     fn remove(&self, path: &str) -> Result<(), HostError> {
         let path = relative(path)?;
         for tree in trees(&mounts::read()?) {

@@ -234,6 +234,9 @@ pub trait Cgroups: Send + Sync + Debug {
     fn pids(&self, path: &str) -> Result<Vec<u32>, HostError>;
     /// Ends everything in the group and below it: `cgroup.kill` on v2; freeze, kill, thaw on v1. Bounded.
     async fn kill(&self, path: &str, deadline: Duration) -> Result<(), HostError>;
+    /// Lets whatever is frozen in the group and below it run again; whether anything was. A kill that was itself killed may
+    /// leave a group frozen, and nothing that is put into it ever runs.
+    fn thaw(&self, path: &str) -> Result<bool, HostError>;
     /// Removes the empty group and the empty ones below it in every hierarchy. Absent counts as removed.
     fn remove(&self, path: &str) -> Result<(), HostError>;
 }

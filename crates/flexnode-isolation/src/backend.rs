@@ -68,8 +68,6 @@ pub struct NodeSpec {
     pub slot: String,
     /// Fingerprint of the goal that the slot is made from; kept in its manifest.
     pub goal: String,
-    /// The slot that a rollback would return to, if there is one beside the active one: never removed, whatever it is.
-    pub previous: Option<String>,
     /// Host resources that must be there.
     pub grants: Grants,
 }

@@ -236,6 +236,7 @@ pub fn view(node: &Node) -> NodeView {
             since: c.last_transition_time.map(|t| t.0),
         }),
         kubelet_version: info.kubelet_version,
+        boot_id: info.boot_id,
         runtime_version: info.container_runtime_version,
         addresses: status.addresses.unwrap_or_default().into_iter().map(|a| (a.type_, a.address)).collect(),
         labels: node.metadata.labels.clone().unwrap_or_default(),

@@ -29,6 +29,8 @@ pub struct WaitReady {
     pub deadline: Duration,
     /// The heartbeat of the Node before the start: the same one again says nothing about the kubelet that runs now.
     pub before: Option<Timestamp>,
+    /// This boot, as the kernel names it: a Node of another one says nothing about the kubelet that runs now. Empty: not known.
+    pub boot_id: String,
     /// Ends well when for this long nothing but the network plugin was missing; `None` insists on Ready.
     pub network_patience: Option<Duration>,
 }
@@ -65,7 +67,8 @@ impl<'a> Watching<'a> {
 
     /// A view of the Node: an outcome, or a change of what is waited for.
     fn see(&mut self, seen: Option<NodeView>, now: Instant) -> Option<ReadyOutcome> {
-        let old = self.wait.before.is_some() && seen.as_ref().and_then(NodeView::heartbeat) == self.wait.before;
+        let same = self.wait.before.is_some() && seen.as_ref().and_then(NodeView::heartbeat) == self.wait.before;
+        let old = same || seen.as_ref().is_some_and(|node| node.is_of_another_boot(&self.wait.boot_id));
         let network = !old && seen.as_ref().is_some_and(NodeView::waits_only_for_network);
         self.network_since = network.then(|| self.network_since.unwrap_or(now));
         self.why = match &seen {

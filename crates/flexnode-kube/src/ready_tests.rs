@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 const NETWORK: &str = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:x";
 
 fn wait() -> WaitReady {
-    WaitReady { deadline: Duration::from_secs(300), before: None, network_patience: Some(Duration::from_secs(20)) }
+    let (before, boot_id) = (None, String::new());
+    WaitReady { deadline: Duration::from_secs(300), before, boot_id, network_patience: Some(Duration::from_secs(20)) }
 }
 
 fn node(status: &str, message: &str, heartbeat: &str) -> Value {
@@ -38,6 +39,16 @@ async fn an_old_heartbeat_says_nothing_about_the_kubelet_of_now() {
     assert_eq!(watching.see(Some(seen("True", "", T0)), Instant::now()), None);
     assert!(watching.why.contains("has not reported since its start"));
     assert!(matches!(watching.see(Some(seen("True", "", T1)), Instant::now()), Some(ReadyOutcome::Ready(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_boot_says_nothing_about_the_kubelet_of_now() {
+    let wait = WaitReady { boot_id: "this".into(), ..wait() };
+    let mut watching = Watching::new(&wait);
+    let of = |boot: &str| NodeView { boot_id: boot.into(), ..seen("True", "", T1) };
+    assert_eq!(watching.see(Some(of("other")), Instant::now()), None);
+    assert!(watching.why.contains("has not reported since its start"));
+    assert!(matches!(watching.see(Some(of("this")), Instant::now()), Some(ReadyOutcome::Ready(_))));
 }
 
 #[tokio::test(start_paused = true)]

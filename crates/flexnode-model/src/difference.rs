@@ -16,6 +16,23 @@ pub struct Difference {
     pub to: String,
 }
 
+/// The sections of the configuration file.
+const SECTIONS: [&str; 6] = ["agent.", "azure.", "bootstrap.", "components.", "networking.", "node."];
+
+impl Difference {
+    /// Whether it is a key of the configuration file, which a person can edit; otherwise it comes from the host or from the
+    /// artifact source.
+    pub fn is_editable(&self) -> bool {
+        SECTIONS.iter().any(|section| self.path.starts_with(section))
+    }
+
+    /// From what is now to what was before.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { path: self.path, from: self.to, to: self.from }
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} -> {}", self.path, self.from, self.to)

@@ -99,12 +99,18 @@ impl<'a> Run<'a> {
             // The read-only steps at the head leave no trace; behind the first record each boundary is written.
             let recorded = self.opened || committed || !step.read_only;
             if recorded && let Err(error) = self.enter(step.name) {
+                if step.optional {
+                    tracing::warn!(step = step.name, error = report::line(&error), "an optional step was left out");
+                    continue;
+                }
                 return self.failed(index, journal_failed(error)).await;
             }
             let place = Place { index: index + 1, of, rollback: false };
             match self.step(step, place).await {
                 Ok(outcome) => self.steps.push(outcome),
                 Err(Stopped::Cancelled) => return self.cancelled(step.name),
+                // The observer was told.
+                Err(Stopped::Failed(_)) if step.optional => {}
                 Err(Stopped::Failed(error)) => return self.failed(index, error).await,
             }
         }

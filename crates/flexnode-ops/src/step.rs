@@ -3,6 +3,7 @@
 use flexnode_model::journal::Answer;
 use std::fmt;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +30,27 @@ pub struct StepError {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// What to do when there is no space.
+const FULL: &str = "free space on that file system (df -h), then run it again";
+
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+}
+
 impl StepError {
     /// An error without a cause.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None, source: None }
     }
     /// An error with its cause.
+    ///
+    /// Where a full file system is at the bottom of it, that is what to do something about.
     pub fn caused(message: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { message: message.into(), hint: None, source: Some(source.into()) }
+        let source = source.into();
+        let hint = is_full(source.as_ref()).then(|| FULL.to_owned());
+        Self { message: message.into(), hint, source: Some(source) }
     }
     /// Adds what to do next.
     #[must_use]
@@ -77,6 +91,7 @@ type Run = dyn Fn(StepContext) -> Pin<Box<dyn Future<Output = Result<Outcome, St
 
 /// One named, idempotent step of an operation.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "a step can be any of these at once")]
 pub struct Step {
     /// Its name: unique in the operation, stable, kebab-case. Journal, plan and fail points use it.
     pub name: &'static str,
@@ -91,6 +106,8 @@ pub struct Step {
     pub read_only: bool,
     /// A request to cancel may end it at any of its await points.
     pub interruptible: bool,
+    /// Nothing depends on it: its failure is told and the operation goes on.
+    pub optional: bool,
     run: Arc<Run>,
 }
 
@@ -108,6 +125,7 @@ impl Step {
             takes_down: false,
             read_only: false,
             interruptible: false,
+            optional: false,
             run: Arc::new(move |cx| Box::pin(run(cx))),
         }
     }
@@ -121,6 +139,12 @@ impl Step {
     #[must_use]
     pub fn interruptible(mut self) -> Self {
         self.interruptible = true;
+        self
+    }
+    /// Marks that nothing depends on it.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
         self
     }
     /// Marks that the node is down from this step on.
@@ -277,6 +301,15 @@ fn is_kebab(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_file_system_says_what_to_do_however_deep_it_is() {
+        let io = || std::io::Error::from(ErrorKind::StorageFull);
+        let inner = || StepError::caused("cannot write /a", io());
+        assert_eq!(StepError::caused("it failed", inner()).hint.as_deref(), Some(FULL));
+        assert_eq!(StepError::caused("it failed", std::io::Error::other("x")).hint, None);
+        assert_eq!(StepError::caused("it failed", inner()).hint("other").hint.as_deref(), Some("other"));
+    }
 
     fn step(name: &'static str) -> Step {
         Step::new(name, name, Duration::from_secs(1), |_| async { Ok(Outcome::Unchanged) })

@@ -129,9 +129,12 @@ fn unit(unit: &str, view: &UnitView, expected: bool, now: Timestamp) -> Option<D
         Ok(state) => state,
         Err(e) => return say(Reason::UnitUnknown, format!("the state of {unit} is not known: {e}")),
     };
+    // C067: one that nobody wants at boot is left over, or a person's; whether it failed is no matter of the node.
+    if !expected && state.enabled != "enabled" {
+        return None;
+    }
     match state.load.as_str() {
-        "not-found" if expected => return say(Reason::UnitNotInstalled, format!("{unit} is not installed")),
-        "not-found" => return None,
+        "not-found" => return say(Reason::UnitNotInstalled, format!("{unit} is not installed")),
         "masked" => return say(Reason::UnitMasked, format!("{unit} is masked: `systemctl unmask {unit}`")),
         "loaded" => {}
         other => {

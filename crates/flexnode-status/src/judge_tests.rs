@@ -180,6 +180,45 @@ async fn a_unit_that_need_not_be_there_may_be_absent() {
     assert_eq!(reasons(&host).await, [Reason::UnitUnknown]);
 }
 
+/// C067: a unit that was disabled and has failed is left over or a person's; what the version wants to run is judged all the
+/// same, however it is enabled.
+#[tokio::test]
+async fn a_unit_that_nobody_wants_active_is_not_judged_and_one_that_is_wanted_is() {
+    let host = FakeNodeHost::healthy().await;
+    let fs = &host.host.fs;
+    for name in [UNIT_LOCAL_DNS, "somebody.service", "unbounded-of-a-person.service"] {
+        fs.put(format!("/etc/systemd/system/{name}"), unit_text(), 0o644);
+    }
+    fs.put("/bin/other", "x", 0o755);
+    let systemd = host.host.host().systemd;
+    systemd.reload().await.unwrap();
+    for (active, sub) in
+        [("failed", "failed"), ("inactive", "dead"), ("activating", "auto-restart"), ("active", "running")]
+    {
+        for name in [UNIT_LOCAL_DNS, "somebody.service", "unbounded-of-a-person.service"] {
+            host.host.systemd.set_active(name, active, sub);
+        }
+        assert_eq!(reasons(&host).await, [], "{active}");
+    }
+    // Enabled it belongs to the node.
+    systemd.enable(UNIT_LOCAL_DNS).await.unwrap();
+    systemd.reload().await.unwrap();
+    host.host.systemd.set_active(UNIT_LOCAL_DNS, "failed", "failed");
+    assert_eq!(reasons(&host).await, [Reason::UnitFailed]);
+    systemd.disable(UNIT_LOCAL_DNS).await.unwrap();
+    // kubelet is wanted although somebody disabled it.
+    systemd.disable(UNIT_KUBELET).await.unwrap();
+    systemd.reload().await.unwrap();
+    let pid = host.pid(UNIT_KUBELET);
+    host.host.systemd.set_active(UNIT_KUBELET, "failed", "failed");
+    host.host.processes.end(pid);
+    assert_eq!(reasons(&host).await, [Reason::UnitFailed]);
+}
+
+fn unit_text() -> &'static str {
+    "[Service]\nExecStart=/bin/other\n[Install]\nWantedBy=multi-user.target\n"
+}
+
 /// C125: a seam that never answers costs its own deadline and nothing else.
 #[tokio::test(start_paused = true)]
 async fn a_witness_that_hangs_is_unknown_and_the_rest_is_known() {

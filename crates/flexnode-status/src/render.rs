@@ -59,12 +59,12 @@ pub fn to_text(snapshot: &Snapshot) -> String {
 
 /// The settings of the configuration that say something else than what runs.
 fn edits(text: &mut String, snapshot: &Snapshot) {
-    let differences = &snapshot.goal.differences;
-    if differences.is_empty() {
+    let mut editable = snapshot.goal.differences.iter().filter(|difference| difference.is_editable()).peekable();
+    if editable.peek().is_none() {
         return;
     }
     let _ = writeln!(text, "\nTo keep what runs, these lines of the configuration have to be edited:");
-    for difference in differences {
+    for difference in editable {
         let _ = writeln!(text, "    {}: {} -> {}", difference.path, difference.to, difference.from);
     }
 }

@@ -16,6 +16,19 @@ const SETTINGS: [&str; 2] = ["FLEXNODE_PROBATION=4", "FLEXNODE_GATE_LIMIT=8"];
 /// A program that can be executed and does nothing but fail.
 const FALSE: &str = "/bin/false";
 
+/// A program that says this when it is asked for its version, and fails at everything else.
+fn only_says(folder: &Path, name: &str, version: &str) -> String {
+    let (source, to) = (folder.join(format!("{name}.c")), folder.join(name));
+    let text = format!(
+        "#include <stdio.h>\n#include <string.h>\nint main(int n, char **word) {{\n\
+         if (n == 2 && !strcmp(word[1], \"--version\")) {{ puts(\"{version}\"); return 0; }}\nreturn 1; }}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let status = std::process::Command::new("cc").args(["-static", "-o"]).arg(&to).arg(&source).status().unwrap();
+    assert!(status.success());
+    to.to_string_lossy().into_owned()
+}
+
 /// What a person puts beside the units, so that the start of the new version, and of no other, meets something.
 fn drop_in(unit: &str, lines: &str) -> String {
     let dir = format!("/etc/systemd/system/{unit}.service.d");
@@ -62,18 +75,26 @@ impl Bad {
 
 fn cases(folder: &Path) -> Vec<Bad> {
     let (old, new) = (artifacts(OLD.kubernetes, OLD.suite).unwrap(), artifacts(NEW.kubernetes, NEW.suite).unwrap());
+    let kubelet = only_says(folder, "kubelet", &format!("Kubernetes v{}", NEW.kubernetes));
+    let runc = only_says(folder, "runc", &format!("runc version {}", new.runc_version));
     let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<String>>();
     let remove =
         |unit: &str| format!("rm /etc/systemd/system/{unit}.service.d/99-person.conf; systemctl daemon-reload");
     vec![
         // C155: it ends at once, again and again.
         Bad {
-            bundle: words(&["--kubelet", FALSE, "--kubernetes-version", NEW.kubernetes]),
+            bundle: words(&["--kubelet", &kubelet, "--kubernetes-version", NEW.kubernetes]),
             ..Bad::new("crash-at-start", &["does not stay up", "did not start"])
         },
         Bad {
+            bundle: words(&["--kubelet", FALSE, "--kubernetes-version", NEW.kubernetes]),
+            refused: true,
+            ..Bad::new("does-not-run", &["kubelet --version failed"])
+        },
+        Bad {
             bundle: words(&["--kubelet", &old.kubelet.to_string_lossy(), "--kubernetes-version", NEW.kubernetes]),
-            ..Bad::new("wrong-version", &[OLD.kubernetes])
+            refused: true,
+            ..Bad::new("wrong-version", &["kubelet is of version"])
         },
         // C154: the old version comes back with its own configuration.
         Bad {
@@ -113,7 +134,7 @@ fn cases(folder: &Path) -> Vec<Bad> {
             ..Bad::new("killed-in-its-first-start", &["did not start", "does not stay up"])
         },
         Bad {
-            bundle: words(&["--runc", FALSE, "--runc-version", &new.runc_version]),
+            bundle: words(&["--runc", &runc, "--runc-version", &new.runc_version]),
             ..Bad::new("runc-fails", &["container"])
         },
         Bad {
@@ -179,9 +200,44 @@ fn each_bad_version_ends_on_the_old_one_with_the_node_ready() {
         }
     }
     assert!(failures.is_empty(), "{}\n{}", failures.join("\n\n"), node.evidence());
+    a_disk_that_fills_up_while_it_is_written(&node, &slot);
     for pod in &pods {
         node.wait_pod(pod);
     }
+}
+
+/// There is as much space as the installation is certain to need, and not as much as it takes: the write fails in the middle.
+/// With space the same succeeds.
+fn a_disk_that_fills_up_while_it_is_written(node: &Node<'_>, slot: &str) {
+    let mut config = node.config_of(NEW, NEW_BUNDLE);
+    config["node"]["kubelet"]["config"]["maxOpenFiles"] = 999_997.into();
+    node.host.put(OTHER, serde_json::to_vec(&config).unwrap(), 0o600).unwrap();
+    let slots = || node.host.sh("ls -A /opt/unbounded/node").unwrap().stdout;
+    let leave = |bytes: u64| {
+        let fill = format!(
+            "rm -f /opt/unbounded/filler; fallocate -l $(( $(df --output=avail -B1 /opt/unbounded | tail -1) - {bytes} )) \
+             /opt/unbounded/filler"
+        );
+        node.host.sh(&fill).unwrap().success().unwrap();
+    };
+    let (before, pids) = (slots(), node.main_pids());
+    let try_it = || node.agent_with(&SETTINGS, &["upgrade", "--to-config", OTHER]);
+    leave(40_000_000);
+    let refused = try_it();
+    let told = refused.stderr.split("needs at least ").nth(1).and_then(|rest| rest.split(' ').next());
+    let needed: u64 = told.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{}", refused.stderr));
+    leave((needed + 4) << 20);
+    let failed = try_it();
+    assert_eq!(failed.code, 1, "{}{}", failed.stdout, failed.stderr);
+    let names = ["the file system of /opt/unbounded/node/", "is full", &format!("at least {needed} MiB are needed")];
+    assert!(names.iter().all(|words| failed.stderr.contains(words)), "{}", failed.stderr);
+    assert_eq!((slots(), node.active_slot().as_str()), (before, slot), "half a version stays");
+    assert_eq!(node.main_pids()[..2], pids[..2], "nothing was stopped");
+    node.host.sh("rm /opt/unbounded/filler").unwrap().success().unwrap();
+    let output = try_it();
+    assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!(node.active(), NEW.kubernetes);
+    node.wait_ready();
 }
 
 fn try_it(node: &Node<'_>, case: &Bad) -> (Vec<String>, Output) {

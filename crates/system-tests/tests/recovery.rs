@@ -124,6 +124,38 @@ fn a_lost_session_and_a_second_person_do_no_harm() {
     is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
 }
 
+/// However often the agent's service ended in a short time, it is started again: nobody else finishes what is open.
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn a_service_that_is_killed_again_and_again_comes_back_and_finishes_what_is_open() {
+    let cluster = Cluster::new();
+    let node = node(&cluster, "again");
+    let service = "aks-flex-node-agent.service";
+    // The product's pause is for crash loops; the count of starts is what matters here.
+    let quick = "[Service]\nRestartSec=50ms\nRestartSteps=0\n";
+    node.host.put(&format!("/etc/systemd/system/{service}.d/quick.conf"), quick, 0o644).unwrap();
+    node.host.sh("systemctl daemon-reload").unwrap().success().unwrap();
+    let pid = || node.host.exec(&["systemctl", "show", "-P", "MainPID", service]).unwrap().stdout.trim().to_owned();
+    let kill = |last: &str| {
+        node.host.sh(&format!("kill -KILL {last}")).unwrap();
+        poll(LIMIT, SOON, "the service to come back", || {
+            let now = pid();
+            Ok((now != "0" && now != last && node.host.exec(&["systemctl", "is-active", service])?.code == 0)
+                .then_some(now))
+        })
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", node.evidence()))
+    };
+    let mut last = pid();
+    for _ in 0..8 {
+        last = kill(&last);
+    }
+    let point = "FLEXNODE_FAILPOINT=upgrade/start-containerd/before=crash";
+    assert_eq!(node.agent_with(&[PROBATION, point], &["upgrade"]).code, 137);
+    kill(&last);
+    is_said(&wait_closed(&node), "the upgrade that was interrupted at");
+    is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
+}
+
 /// All that a second run could touch, with times, and the processes.
 fn state_of(node: &Node<'_>) -> (Vec<snapshot::Snapshot>, Vec<String>) {
     let mut options = snapshot::Options::default();

@@ -1,8 +1,9 @@
 //! From one version to another and back, with real programs and a real API server.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use flexnode_lab::image;
-use system_tests::{Cluster, NEW, Node, OLD};
+use flexnode_lab::{image, poll};
+use std::time::Duration;
+use system_tests::{Cluster, NEW, Node, OLD, SOON, Version};
 
 const OLD_BUNDLE: &str = "/srv/old";
 const NEW_BUNDLE: &str = "/srv/new";
@@ -120,6 +121,57 @@ fn a_node_that_waits_for_its_network_plugin_can_be_upgraded() {
     assert_eq!((node.active().as_str(), node.is_ready()), (NEW.kubernetes, false));
     node.host.put("/etc/cni/net.d/10-lab.conflist", node.host.network_plugin_config(), 0o644).unwrap();
     node.wait_ready();
+}
+
+/// What the person has to edit, as `status` tells it.
+fn to_edit(node: &Node<'_>) -> Vec<String> {
+    let status = node.agent(&["status"]);
+    let lines = status.stdout.lines().skip_while(|line| !line.starts_with("To keep what runs"));
+    lines.skip(1).take_while(|line| line.starts_with("    ")).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+#[ignore = "needs root and the lab's programs"]
+fn another_kubernetes_version_alone_and_back_with_the_lines_to_edit() {
+    let cluster = Cluster::new();
+    // Everything else is as it runs: the same containerd. The source is named after the version that is gone to.
+    let between = Version { kubernetes: NEW.kubernetes, suite: OLD.suite };
+    let at = [OLD.kubernetes, NEW.kubernetes].map(|version| format!("/srv/v{version}"));
+    let node = cluster.node_with("versions", &[(OLD, &at[0]), (between, &at[1])], true);
+    node.configure(&node.config_of(OLD, "/srv/{{.KubernetesVersion}}"));
+    node.start();
+    let (_, runtime) = reported(&node);
+    assert_eq!(node.agent(&["upgrade", "--to-version", "1.2.3"]).code, 1, "there is no such source");
+
+    let output = node.agent_env(PROBATION, &["upgrade", "--to-version", NEW.kubernetes]);
+    assert_eq!(output.code, 0, "{}{}\n{}", output.stdout, output.stderr, node.evidence());
+    assert_eq!(reported(&node), (format!("v{}", NEW.kubernetes), runtime.clone()));
+    let edit = format!("components.kubernetes: {} -> {}", OLD.kubernetes, NEW.kubernetes);
+    assert!(output.stdout.ends_with(&format!("to edit in it:\n  {edit}\n")), "{}", output.stdout);
+    poll(Duration::from_secs(90), SOON, "status to tell what to edit", || {
+        Ok((to_edit(&node) == [edit.clone()]).then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.agent(&["status"]).stdout));
+    let before = node.main_pids();
+    let start = node.agent(&["start"]);
+    assert_eq!(start.code, 1, "{}{}", start.stdout, start.stderr);
+    let line = format!("components.kubernetes: {} runs, the configuration says {}", NEW.kubernetes, OLD.kubernetes);
+    assert!(start.stderr.contains(&line) && start.stderr.contains("edit these lines"), "{}", start.stderr);
+    assert!(!start.stderr.contains("Reserved") && !start.stderr.contains("artifacts"), "{}", start.stderr);
+    assert_eq!(before, node.main_pids());
+
+    // To what the configuration says: it is older, so a person has to say yes.
+    let asked = node.agent(&["upgrade"]);
+    assert_eq!(asked.code, 5, "{}{}", asked.stdout, asked.stderr);
+    let back = node.agent_env(PROBATION, &["upgrade", "--yes"]);
+    assert_eq!(back.code, 0, "{}{}\n{}", back.stdout, back.stderr, node.evidence());
+    assert_eq!(reported(&node), (format!("v{}", OLD.kubernetes), runtime));
+    assert!(!back.stdout.contains("to edit"), "{}", back.stdout);
+    poll(Duration::from_secs(90), SOON, "status to tell nothing to edit", || {
+        Ok(to_edit(&node).is_empty().then_some(()))
+    })
+    .unwrap();
+    assert_eq!(node.agent(&["start"]).code, 0);
 }
 
 #[test]

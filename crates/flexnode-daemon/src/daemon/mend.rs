@@ -4,6 +4,7 @@ use super::DaemonContext;
 use super::decide::{Action, Goal, UnitIs, unit_is};
 use crate::records;
 use flexnode_host::Host;
+use flexnode_isolation::none::{Backend, RollbackUnits};
 use flexnode_model::snapshot::{Mended, Reason};
 use flexnode_status::Recorded;
 use flexnode_status::observe::{ProgramView, UNIT_KUBELET, UnitView, damaged_kubelet_state};
@@ -72,18 +73,29 @@ async fn start(context: &DaemonContext, unit: &'static str, reason: Reason) -> A
     let why = if reason == Reason::UnitFailed { "it had failed" } else { "somebody had stopped it" };
     tracing::warn!(unit, why, "a unit of the node does not run and is started");
     let started = async {
+        units_of_active(host).await?;
         host.systemd.reset_failed(unit).await?;
-        host.systemd.start(unit, START).await
+        host.systemd.start(unit, START).await?;
+        Ok(())
     };
     let what = match started.await {
         Ok(()) => format!("started, because {why}"),
         Err(error) => {
-            tracing::error!(unit, %error, "a unit of the node could not be started");
-            format!("could not be started after {why}: {}", flexnode_status::lines::clean(&error.to_string()))
+            let error: flexnode_isolation::Error = error;
+            let line = flexnode_ops::report::line(&error);
+            tracing::error!(unit, error = line, "a unit of the node could not be started");
+            format!("could not be started after {why}: {}", flexnode_status::lines::clean(&line))
         }
     };
     drop(lock);
     Acted::Started(unit, reason, Mended { at: host.clock.now(), unit: unit.into(), reason, what })
+}
+
+/// Nothing is started while the units are not those of the active version: a way back that failed may have left others.
+async fn units_of_active(host: &Host) -> Result<(), flexnode_isolation::Error> {
+    let mut backend = Backend::new_default(host.clone(), tracing::Span::none());
+    backend.rollback_units = RollbackUnits::Recorded;
+    backend.ensure_units().await.map(|_| ())
 }
 
 async fn set_aside(context: &DaemonContext) -> Acted {
@@ -104,8 +116,10 @@ async fn set_aside(context: &DaemonContext) -> Acted {
     let said = said.join("; ");
     tracing::warn!(files = said, "kubelet does not start with damaged state, which is moved aside");
     let again = async {
+        units_of_active(host).await?;
         host.systemd.reset_failed(UNIT_KUBELET).await?;
-        host.systemd.restart(UNIT_KUBELET, START).await
+        host.systemd.restart(UNIT_KUBELET, START).await?;
+        Ok::<(), flexnode_isolation::Error>(())
     };
     let what = match again.await {
         Ok(()) => format!("{said}; kubelet was started again"),

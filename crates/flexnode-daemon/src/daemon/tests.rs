@@ -474,6 +474,19 @@ async fn nothing_is_done_while_another_holds_the_lock_or_without_a_record() {
     assert_eq!(place.starts(), Vec::<String>::new());
 }
 
+/// C080: it starts slowly, and whoever starts it again makes it begin anew.
+#[tokio::test]
+async fn a_unit_that_is_starting_or_not_yet_healthy_is_left_to_it() {
+    let place = Place::node().await;
+    place.healthy(false);
+    for (active, sub) in [("activating", "start"), ("activating", "auto-restart"), ("active", "running")] {
+        place.fake.systemd.set_active(UNIT_KUBELET, active, sub);
+        let begin = place.fake.clock.now();
+        let snapshot = place.until("ten minutes", |s| s.at.duration_since(begin).as_mins() > 10).await;
+        assert_eq!((snapshot.verdict, place.starts()), (Verdict::Degraded, Vec::new()), "{active} ({sub})");
+    }
+}
+
 /// C115, by the loop.
 #[tokio::test]
 async fn damaged_state_is_moved_aside_once_and_kubelet_started_again() {

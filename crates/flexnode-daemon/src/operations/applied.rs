@@ -1,7 +1,7 @@
 //! Whether the configuration file says what is applied. It does not after an upgrade to a version or to another file.
 
 use super::NodeContext;
-use crate::start::written_goal;
+use crate::start::written_differences;
 use flexnode_host::Host;
 use flexnode_model::{Difference, MachineGoal};
 use std::path::Path;
@@ -10,7 +10,10 @@ use std::path::Path;
 /// the lines to edit. `None`: the file cannot be read.
 pub async fn edits(host: &Host, config: &Path, applied: &MachineGoal) -> Option<Vec<Difference>> {
     let (host, config, applied) = (host.clone(), config.to_path_buf(), applied.clone());
-    let work = move || Some(written_goal(&host, &config, &applied).ok()?.differences(&applied));
+    let work = move || {
+        let differences = written_differences(&host, &config, &applied).ok()?;
+        Some(differences.into_iter().filter(Difference::is_editable).map(Difference::reversed).collect())
+    };
     tokio::task::spawn_blocking(work).await.ok().flatten()
 }
 

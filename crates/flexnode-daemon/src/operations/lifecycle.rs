@@ -48,7 +48,8 @@ pub fn operation(context: &NodeContext, which: Lifecycle) -> Operation {
             steps
         }
         Lifecycle::Start | Lifecycle::Restart => {
-            let mut steps = if which == Lifecycle::Start { backend.start_steps() } else { backend.restart_steps() };
+            let mut steps =
+                if which == Lifecycle::Start { backend.start_steps_with_units() } else { backend.restart_steps() };
             steps.push(record(fs, false));
             steps
         }

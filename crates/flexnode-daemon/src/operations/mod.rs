@@ -32,7 +32,7 @@ use flexnode_isolation::none::{Backend, Hook, Layout, RollbackUnits};
 use flexnode_kube::{ApiProblem, Names, NodeClient};
 use flexnode_model::state::Extension;
 use flexnode_model::{MachineGoal, State};
-use flexnode_ops::{Cancel, Engine, Mode, Observer, Operation, Outcome, Report, StepError, failpoint};
+use flexnode_ops::{Cancel, Engine, Mode, Observer, Operation, Outcome, Report, RunOutcome, StepError, failpoint};
 use flexnode_stack::places;
 use flexnode_status::node::NodeView;
 use std::fmt::Debug;
@@ -180,6 +180,10 @@ async fn execute(
     });
     let watch = Arc::new(Downtime::new(observer, context.host().clock.clone()));
     let report = engine.run_with(operation, watch.clone(), Mode { supersede, ..Mode::default() }).await?;
+    if let (RunOutcome::Failed { .. } | RunOutcome::Cancelled { .. }, Some(to)) = (&report.outcome, &operation.to) {
+        // It ended between two steps: none of them could.
+        context.backend().discard_incomplete(to);
+    }
     drop(lock);
     Ok((report, watch.down()))
 }

@@ -35,6 +35,8 @@ const MEMORY: &str = "memory_manager_state";
 const DIR: &str = "artifacts/kept";
 const DOCUMENT: &str = "kept.json";
 const LIMIT: u64 = 1 << 20;
+/// What the records of the operation take beside the copies.
+const SPARE: u64 = 1 << 20;
 const VERSION: u32 = 1;
 
 /// Why files could not be kept or put back.
@@ -43,6 +45,16 @@ pub enum KeepError {
     /// A file operation.
     #[error(transparent)]
     Fs(#[from] FsError),
+    /// They would not fit.
+    #[error("{} needs {} MiB for them, but only {} MiB are free on its file system", dir.display(), needed >> 20, free >> 20)]
+    NoRoom {
+        /// The directory that is written to.
+        dir: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// The document makes no sense.
     #[error("{} cannot be read", path.display())]
     Unreadable {
@@ -139,6 +151,30 @@ pub fn load(fs: &dyn Fs) -> Result<Option<Kept>, KeepError> {
 
 fn save(fs: &dyn Fs, document: &Kept) -> Result<Change, FsError> {
     durable::write(fs, &kept(DIR).join(DOCUMENT), &document::encode(document), 0o600)
+}
+
+/// Fails when there is no room for the copies: that is to be known while the old version runs.
+pub fn check_room(fs: &dyn Fs) -> Result<(), KeepError> {
+    let mut needed = 0;
+    let all = [(places::KUBELET_DIR, &KUBELET_FILES[..]), (places::CONTAINERD_ROOT, &CONTAINERD_FILES)];
+    for (below, names) in all {
+        for name in names {
+            needed += fs.lstat(&Path::new(below).join(name))?.map_or(0, |stat| stat.size);
+        }
+    }
+    // The nearest directory that is there.
+    let dir = kept(DIR);
+    for dir in dir.ancestors() {
+        if dir_exists(fs, dir)? {
+            let (dir, free) = (dir.to_path_buf(), fs.free_bytes(dir)?);
+            return if free < needed + SPARE {
+                Err(KeepError::NoRoom { dir, needed: needed + SPARE, free })
+            } else {
+                Ok(())
+            };
+        }
+    }
+    Ok(())
 }
 
 /// Copies all files. Everything is stopped.

@@ -145,16 +145,23 @@ impl StartError {
             Self::State(_) | Self::NoGoal { .. } => {
                 Some("aks-flex-node reset removes the node also without it; then start again".into())
             }
-            Self::NoSource { .. } => Some("put the bundle there again, or correct bootstrap.offlineArtifacts.source".into()),
+            Self::NoSource { .. } => {
+                Some("put the bundle there again, or correct bootstrap.offlineArtifacts.source".into())
+            }
             Self::Unfinished { operation, interrupted: false, .. } => {
                 Some(format!("aks-flex-node {operation} finishes it"))
             }
             Self::Unfinished { .. } => Some(UNFINISHED.into()),
-            Self::Differs { .. } => Some(
-                "aks-flex-node upgrade changes the node to this configuration, and goes back if that fails; to keep what \
-                 runs, edit these lines of the configuration"
-                    .into(),
-            ),
+            Self::Differs { differences } => {
+                let keep = if differences.iter().all(Difference::is_editable) {
+                    "; to keep what runs, edit these lines of the configuration"
+                } else {
+                    ""
+                };
+                let upgrade =
+                    "aks-flex-node upgrade changes the node to this configuration, and goes back if that fails";
+                Some(format!("{upgrade}{keep}"))
+            }
             Self::Step { source, .. } => source.hint.clone(),
             Self::NotReady { node, .. } => Some(format!(
                 "kubectl describe node {node}; journalctl -u unbounded-kubelet -u unbounded-containerd; aks-flex-node status"

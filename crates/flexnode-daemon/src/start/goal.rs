@@ -5,7 +5,7 @@ use crate::config_file;
 use flexnode_artifacts::{ArtifactError, Bundle, Resolved, Trust, Wanted};
 use flexnode_host::{CgroupVersion, Host, HostError};
 use flexnode_model::config::{Config, HostFacts, Warning};
-use flexnode_model::{CgroupLayout, Isolation, Join, MachineGoal, SlotName};
+use flexnode_model::{CgroupLayout, Difference, Isolation, Join, MachineGoal, SlotName};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -26,6 +26,8 @@ pub struct Prepared {
     pub slot: SlotName,
     /// For a person: what may not be as meant.
     pub warnings: Vec<String>,
+    /// What of the host went into the goal.
+    pub facts: HostFacts,
 }
 
 /// An artifact source that was looked through.
@@ -104,33 +106,41 @@ pub fn prepare(host: &Host, config_path: &Path, applied: Option<&MachineGoal>) -
     }
     let fingerprint = goal.fingerprint();
     let slot = goal.slot().map_err(StartError::Slot)?;
-    Ok(Prepared { config, goal, join, source, fingerprint, slot, warnings })
+    Ok(Prepared { config, goal, join, source, fingerprint, slot, warnings, facts })
 }
 
-/// The goal that the configuration file alone tells. What it leaves to the source or to the recorded state is that of
-/// `applied`, so that what differs between the two is what the file says differently.
-pub fn written_goal(host: &Host, config_path: &Path, applied: &MachineGoal) -> Result<MachineGoal, StartError> {
-    let (config, mut goal, ..) = read_config(host, config_path)?;
+/// What the configuration file alone says otherwise than the goal that is applied, from what runs to what is written. What it
+/// leaves to the source or to the recorded state is as it is applied.
+pub fn written_differences(
+    host: &Host,
+    config_path: &Path,
+    applied: &MachineGoal,
+) -> Result<Vec<Difference>, StartError> {
+    let (config, mut goal, _, _, facts) = read_config(host, config_path)?;
     goal.artifacts.clone_from(&applied.artifacts);
     if config.node.isolation.is_none() {
         goal.isolation = applied.isolation;
     }
     goal.take_unset_versions(applied);
-    Ok(goal)
+    Ok(config.differences(&facts, applied, &goal))
 }
 
 /// `goal` as it was made once, from what the configuration's source holds now: the applied goal with another Kubernetes
-/// version, or that of an installed version that is to be mended. The source has to be there.
+/// version, or that of an installed version that is to be mended. The source has to be there; where its path names the
+/// Kubernetes version, it is the one of this goal.
 ///
 /// Blocks like [`prepare`].
 pub fn prepare_goal(host: &Host, config_path: &Path, goal: MachineGoal) -> Result<Prepared, StartError> {
-    let (config, _, join, _, facts) = read_config(host, config_path)?;
+    let (config, _, mut join, _, facts) = read_config(host, config_path)?;
+    if let Some(source) = config.source_of(&goal.kubernetes_version) {
+        join.source = source;
+    }
     let source = open_source(host, &goal, &join, &facts.arch, true)?;
     let Some(source) = source else { return Err(StartError::NoSource { path: join.source }) };
     let warnings = source.resolved.notes.clone();
     let goal = flexnode_stack::resolved_goal(goal, &source.resolved);
     let (fingerprint, slot) = (goal.fingerprint(), goal.slot().map_err(StartError::Slot)?);
-    Ok(Prepared { config, goal, join, source: Some(source), fingerprint, slot, warnings })
+    Ok(Prepared { config, goal, join, source: Some(source), fingerprint, slot, warnings, facts })
 }
 
 /// Opens the source and finds what is needed. `None`: it is not there at all, which `may_be_absent` allows.

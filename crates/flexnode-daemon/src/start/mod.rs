@@ -14,12 +14,13 @@ mod images;
 mod install;
 mod join;
 pub mod labels;
+pub mod programs;
 pub mod registered;
 pub mod steps;
 
 pub use cluster::{Cluster, Connect, RealCluster};
 pub use error::{Kind, StartError};
-pub use goal::{Prepared, Source, host_facts, prepare, prepare_goal, written_goal};
+pub use goal::{Prepared, Source, host_facts, prepare, prepare_goal, written_differences};
 pub use steps::Parts;
 
 use crate::lock::{Held, HostLocks, Locks};
@@ -215,7 +216,7 @@ pub async fn plan(context: &StartContext) -> Result<Planned, StartError> {
     let prepare = move || match (prepare(&on, &path, over.as_ref()), &over) {
         // A source that has what runs, and not what the file says, is no answer to why they differ.
         (Err(error @ StartError::Source(_)), Some(applied)) => {
-            let differences = applied.differences(&written_goal(&on, &path, applied)?);
+            let differences = written_differences(&on, &path, applied)?;
             Err(if differences.is_empty() { error } else { StartError::Differs { differences } })
         }
         (prepared, _) => prepared,
@@ -224,7 +225,10 @@ pub async fn plan(context: &StartContext) -> Result<Planned, StartError> {
     let open = Journal::new(host.fs.clone()).open().map_err(|e| StartError::State(Box::new(e)))?;
     match decide::decide(Observed { applied: applied.as_ref(), open: open.as_ref() }, &prepared.goal) {
         Decision::Run => {}
-        Decision::Differs(differences) => return Err(StartError::Differs { differences }),
+        Decision::Differs(all) => {
+            let told = |applied| prepared.config.differences(&prepared.facts, applied, &prepared.goal);
+            return Err(StartError::Differs { differences: applied.as_ref().map_or(all, told) });
+        }
         Decision::Unfinished { operation, step, interrupted } => {
             return Err(StartError::Unfinished { operation, step, interrupted });
         }
@@ -271,6 +275,7 @@ async fn see_node(
     let wait = WaitReady {
         deadline: context.timeout,
         before: None,
+        boot_id: context.host.kernel.boot_id().unwrap_or_default(),
         network_patience: (context.wait == Wait::Ready).then_some(NETWORK_PATIENCE.min(context.timeout / 2)),
     };
     let began = context.host.clock.monotonic();

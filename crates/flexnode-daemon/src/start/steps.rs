@@ -6,7 +6,7 @@
 
 use super::cluster::Cluster;
 use super::goal::Prepared;
-use super::{decide, files, gates, images, install, join};
+use super::{decide, files, gates, images, install, join, programs};
 use crate::host_setup::{self, Recorder, swap};
 use crate::{api, preflight};
 use flexnode_host::Host;
@@ -94,6 +94,12 @@ pub fn operation(parts: &Parts, runs: bool) -> Operation {
     // One reload serves the units' files and the links that enable them.
     let place = |step: Step| if step.name == "write-units" { backend.place_units_step() } else { step };
     steps.extend(prepares.into_iter().map(place));
+    steps.push(parts.step(
+        "check-programs",
+        "check that the programs are of the versions that are meant",
+        SHORT * 2,
+        |p, cx| async move { programs::check(&p, &cx).await },
+    ));
     steps.push(parts.step(
         "check-containerd-config",
         "check that containerd reads every setting",

@@ -1,59 +1,24 @@
 //! A whole start on a host of fakes: the real steps, the real installer, a bundle that the real packer made.
 
 use super::*;
-use crate::lock::LockFailure;
 use crate::service::SERVICE_UNIT_NAME;
+use crate::testing;
+pub(crate) use crate::testing::{CONFIG, Free, PROGRAM};
 use async_trait::async_trait;
-use base64::Engine as _;
-use flexnode_artifacts::bundle::{BundleRequest, Versions, pack};
+use flexnode_host::Fs as _;
 use flexnode_host::cri::fake::FakeCri;
 use flexnode_host::probe::{FakeAnswer, FakeProbe, HttpAnswer, KUBELET_HEALTHZ};
 use flexnode_host::testing::{FakeHost, Script, Tree, Verb};
-use flexnode_host::{Fs as _, Output};
 use flexnode_isolation::none::UNIT_CONTAINERD;
 use flexnode_kube::{ApiProblem, ApiServerFacts, ApiServerProbe, JoinProblem};
 use flexnode_ops::Silent;
 use flexnode_status::node::ReadyCondition;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
-pub(crate) const CONFIG: &str = "/etc/aks-flex-node/config.json";
-const PROGRAM: &str = "/root/aks-flex-node";
 pub(crate) const BUNDLE: &str = "/srv/bundle";
-
-/// A CA and a client certificate of it, made once: making keys takes time.
-static PKI: LazyLock<(String, String)> = LazyLock::new(|| {
-    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, "kubernetes");
-    let key = KeyPair::generate().unwrap();
-    let pem = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-    params.use_authority_key_identifier_extension = true;
-    params.distinguished_name.push(DnType::CommonName, "system:node:n1");
-    let key = KeyPair::generate().unwrap();
-    (pem, format!("{}{}", params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem()))
-});
-
-#[derive(Debug)]
-pub(crate) struct Free;
-
-impl Held for Free {}
-
-#[async_trait]
-impl Locks for Free {
-    fn acquire(&self, _: &str) -> Result<Box<dyn Held>, LockFailure> {
-        Ok(Box::new(Free))
-    }
-    async fn free(&self) -> Result<(), LockFailure> {
-        Ok(())
-    }
-}
 
 /// A cluster in which the Node is what the test says.
 #[derive(Debug, Default)]
@@ -124,92 +89,29 @@ pub(crate) struct World {
 }
 
 pub(crate) fn config(labels: &serde_json::Value, max_pods: u32) -> String {
-    let ca = base64::engine::general_purpose::STANDARD.encode(&PKI.0);
-    json!({
-        "azure": {"bootstrapToken": {"token": "abcdef.0123456789abcdef"}},
-        "agent": {"nodeName": "n1"},
-        "components": {"kubernetes": "1.36.3", "sandboxImage": "pause.example/pause:1"},
-        "networking": {"dnsServiceIP": "10.96.0.10"},
-        "bootstrap": {"offlineArtifacts": {"source": BUNDLE}},
-        "node": {
-            "maxPods": max_pods, "labels": labels,
-            "kubelet": {"clusterFQDN": "10.0.0.1:6443", "caCertData": ca},
-        },
-    })
-    .to_string()
-}
-
-/// The head of a program for x86-64 (elf(5)), which the packer looks at, and a text that tells it from others.
-fn elf(text: &str) -> Vec<u8> {
-    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0".to_vec();
-    bytes.resize(64, 0);
-    bytes.extend(text.bytes());
-    bytes
+    let mut config = testing::config("1.36.3", BUNDLE);
+    config["node"]["labels"] = labels.clone();
+    config["node"]["maxPods"] = max_pods.into();
+    config.to_string()
 }
 
 /// Packs the bundle of a Kubernetes version, in the place of the one that was there.
 pub(crate) async fn pack_bundle(fake: &FakeHost, kubernetes: &str) {
-    let fs = &fake.fs;
-    if fs.exists(BUNDLE) {
-        fs.take(BUNDLE);
-    }
-    fs.put("/in/kubelet", elf(&format!("kubelet {kubernetes}")), 0o755);
-    for file in ["kubectl", "runc", "crictl", "ctrd/containerd", "ctrd/ctr", "ctrd/containerd-shim-runc-v2"] {
-        fs.put(format!("/in/{file}"), elf(file), 0o755);
-    }
-    for plugin in ["bridge", "host-local", "loopback", "portmap"] {
-        fs.put(format!("/in/cni/{plugin}"), elf(plugin), 0o755);
-    }
-    let version = |text: &str| Some(text.to_string());
-    let request = BundleRequest {
-        dir: BUNDLE.into(),
-        arch: "amd64".into(),
-        kubelet: Some("/in/kubelet".into()),
-        kubectl: Some("/in/kubectl".into()),
-        kube_proxy: None,
-        containerd: Some("/in/ctrd".into()),
-        runc: Some("/in/runc".into()),
-        cni: Some("/in/cni".into()),
-        crictl: Some("/in/crictl".into()),
-        images: Vec::new(),
-        versions: Versions {
-            kubernetes: version(kubernetes),
-            containerd: version("2.1.9"),
-            runc: version("1.3.6"),
-            cni: version("1.9.1"),
-            crictl: version("1.36.0"),
-        },
-    };
-    pack(fake.fs.as_ref(), fake.commands.as_ref(), &request).await.unwrap();
-    fs.take("/in");
+    testing::pack_bundle(fake, BUNDLE, kubernetes).await;
 }
 
 pub(crate) async fn world() -> World {
     let fake = FakeHost::new();
-    let fs = &fake.fs;
-    fs.put("/proc/self/status", "Uid:\t0\t0\t0\t0\n", 0o444).put_dir("/run/systemd/system", 0o755);
-    fs.put("/etc/resolv.conf", "nameserver 10.0.0.2\n", 0o644).set_free_bytes(100 << 30);
-    fs.put(CONFIG, config(&json!({"a.example/x": "1"}), 110), 0o600).put(PROGRAM, "agent", 0o755);
+    testing::plain(&fake.fs);
+    fake.fs.put(CONFIG, config(&json!({"a.example/x": "1"}), 110), 0o600);
     pack_bundle(&fake, "1.36.3").await;
-    let dump = fake.fs.clone();
-    fake.commands.answer_with("containerd", &["--config"], move |command| {
-        let stdout = dump.read(Path::new(&command.args[1]), 1 << 20)?.unwrap_or_default();
-        Ok(Output { code: Some(0), stdout, stderr: Vec::new() })
-    });
-    fake.commands.answer(".flexnode-tmp-aks-flex-node", &["version"], "1\n");
+    testing::programs(&fake);
     let joins = fake.fs.clone();
     fake.systemd.hook(Verb::Start, UNIT_KUBELET, move || {
-        let certificate = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-        let kubeconfig = format!(
-            "clusters:\n- name: c\n  cluster: {{server: 'https://10.0.0.1:6443', certificate-authority-data: {}}}\n\
-             users:\n- name: u\n  user: {{client-certificate: {certificate}, client-key: {certificate}}}\n\
-             contexts:\n- name: x\n  context: {{cluster: c, user: u}}\ncurrent-context: x\n",
-            base64::engine::general_purpose::STANDARD.encode(&PKI.0)
-        );
-        joins.put(certificate, &PKI.1, 0o600).put(places::KUBECONFIG, kubeconfig, 0o600);
+        for (path, text) in testing::kubelet_files() {
+            joins.put(path, text, 0o600);
+        }
     });
-    // Far from both ends of the certificate's life.
-    fake.clock.set_wall("2026-01-01T00:00:00Z".parse().unwrap());
     let cluster = Arc::new(FakeCluster::default());
     let context = StartContext {
         host: fake.host(),
@@ -364,6 +266,25 @@ async fn a_kubelet_that_does_not_stay_up_is_told_at_once() {
     // Running it again continues.
     world.context.probe = Arc::new(FakeProbe::answering(KUBELET_HEALTHZ, 200, "ok"));
     assert!(world.start().await.unwrap().changed);
+}
+
+/// C080: health comes late, and each start begins kubelet anew.
+#[tokio::test]
+async fn a_start_that_waits_for_health_is_gone_on_with_by_the_next_one() {
+    let mut world = world().await;
+    let probe = Arc::new(FakeProbe::default());
+    probe.set(KUBELET_HEALTHZ, FakeAnswer::Answer(HttpAnswer { status: 500, body: "not yet".into() }));
+    world.context.probe = probe.clone();
+    for _ in 0..2 {
+        let error = world.start().await.unwrap_err();
+        assert!(matches!(&error, StartError::Step { step, .. } if step == "start-kubelet"), "{error}");
+    }
+    probe.set(KUBELET_HEALTHZ, FakeAnswer::Answer(HttpAnswer { status: 200, body: "ok".into() }));
+    assert!(world.start().await.unwrap().changed);
+    let calls = world.fake.systemd.calls();
+    let of_kubelet: Vec<_> =
+        calls.iter().filter(|call| call.ends_with(UNIT_KUBELET) && call.contains("start")).collect();
+    assert_eq!(of_kubelet, [&format!("start {UNIT_KUBELET}")]);
 }
 
 /// C022 and the token: a certificate that has expired needs the token again.

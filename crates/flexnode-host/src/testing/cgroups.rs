@@ -19,13 +19,18 @@ pub struct FakeCgroups {
 struct State {
     version: Option<CgroupVersion>,
     groups: BTreeSet<String>,
+    frozen: BTreeSet<String>,
 }
 
 impl FakeCgroups {
     /// Version 2 with `init.scope`, `system.slice` and `user.slice`.
     pub fn new(processes: Arc<FakeProcesses>, clock: Arc<FakeClock>) -> Self {
         let groups = ["init.scope", "system.slice", "user.slice"].map(str::to_owned).into();
-        Self { processes, clock, state: Mutex::new(State { version: Some(CgroupVersion::V2), groups }) }
+        Self {
+            processes,
+            clock,
+            state: Mutex::new(State { version: Some(CgroupVersion::V2), groups, frozen: BTreeSet::new() }),
+        }
     }
 
     /// Another hierarchy.
@@ -41,6 +46,18 @@ impl FakeCgroups {
         state.groups.extend(above.chain([path.to_owned()]));
         drop(state);
         self
+    }
+
+    /// Makes a group and freezes it, as a kill does that does not come to its end.
+    pub fn add_frozen(&self, path: &str) -> &Self {
+        self.add(path);
+        locked(&self.state).frozen.insert(path.trim_matches('/').to_owned());
+        self
+    }
+
+    /// Groups that are frozen: nothing in them runs.
+    pub fn frozen(&self) -> Vec<String> {
+        locked(&self.state).frozen.iter().cloned().collect()
     }
 
     /// All groups.
@@ -85,6 +102,14 @@ impl Cgroups for FakeCgroups {
         }
         self.clock.pass(deadline);
         Err(HostError::Deadline { what: format!("ending control group {path}"), after: deadline })
+    }
+
+    fn thaw(&self, path: &str) -> Result<bool, HostError> {
+        let groups = self.below(path)?;
+        let mut state = locked(&self.state);
+        let before = state.frozen.len();
+        state.frozen.retain(|group| !groups.contains(group));
+        Ok(state.frozen.len() < before)
     }
 
     fn remove(&self, path: &str) -> Result<(), HostError> {

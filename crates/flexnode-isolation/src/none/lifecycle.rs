@@ -8,7 +8,7 @@ use super::links::ensure_links;
 use super::manifest;
 use super::node::Backend;
 use super::preflight::Ownership;
-use super::prepare::{FILES, STOP};
+use super::prepare::{FILES, STOP, UNITS};
 use super::run::{changed_if, kind};
 use super::units::UnitSpec;
 use crate::backend::{Error, JoinedErrors};
@@ -30,9 +30,50 @@ pub(crate) enum Which {
 }
 
 impl Backend {
-    /// The steps of [`Backend::start`].
+    /// The steps of [`Backend::start`] for an operation that has put the units right.
     pub fn start_steps(&self) -> Vec<Step> {
         self.start_steps_of(&Which::Units)
+    }
+
+    /// The steps of [`Backend::start`] for a node on which nothing was done to the units: a way back that failed may have left
+    /// those of another version, and nothing is started by them.
+    pub fn start_steps_with_units(&self) -> Vec<Step> {
+        self.with_units(self.start_steps())
+    }
+
+    /// Puts the units right before anything else is done to them.
+    fn with_units(&self, mut steps: Vec<Step>) -> Vec<Step> {
+        let title = "see that the units are those of the active version";
+        let right = self.step("write-units", title, UNITS, |b, _| async move { b.ensure_units().await });
+        let at = steps.len().min(1);
+        steps.insert(at, right);
+        steps
+    }
+
+    /// Makes the units those of the active version, where it recorded which these are; see [`Backend::rollback_units`].
+    /// Whoever starts a unit by another way than the operations calls it first.
+    pub async fn ensure_units(&self) -> Result<Outcome, Error> {
+        let known = match (&self.rollback_units, self.current()?) {
+            (RollbackUnits::Recorded, Some(current)) => manifest::recorded_units(self.fs(), &self.layout, &current)?,
+            (RollbackUnits::Keep | RollbackUnits::Spec(_), _) => Some(self.units.clone()),
+            (RollbackUnits::Recorded, None) => None,
+        };
+        let Some(spec) = known else { return Ok(Outcome::Unchanged) };
+        for unit in Self::stack(&spec) {
+            refuse_masked(unit, &self.system.systemd.unit(unit).await?)?;
+        }
+        self.apply_units(&spec).await
+    }
+
+    /// The units of the version that is active: those that it recorded where [`Backend::rollback_units`] says so, otherwise
+    /// [`Backend::units`].
+    pub(crate) fn active_spec(&self) -> Result<UnitSpec, Error> {
+        if let (RollbackUnits::Recorded, Some(current)) = (&self.rollback_units, self.current()?)
+            && let Some(recorded) = manifest::recorded_units(self.fs(), &self.layout, &current)?
+        {
+            return Ok(recorded);
+        }
+        Ok(self.units.clone())
     }
 
     pub(crate) fn start_steps_of(&self, which: &Which) -> Vec<Step> {
@@ -83,7 +124,7 @@ impl Backend {
 
     /// The steps of [`Backend::restart`].
     pub fn restart_steps(&self) -> Vec<Step> {
-        let mut steps = self.before_steps(&Which::Units);
+        let mut steps = self.with_units(self.before_steps(&Which::Units));
         for (name, unit) in self.units_of(&Which::Units, ["restart-localdns", "restart-containerd", "restart-kubelet"])
         {
             let gate = self.after_restart.get(unit).cloned().unwrap_or_default();
@@ -91,9 +132,13 @@ impl Backend {
             let step = self.step(name, format!("restart {unit}"), deadline, move |b, cx| {
                 let gate = gate.clone();
                 async move {
+                    let spec = b.active_spec()?;
+                    if !Self::stack(&spec).contains(&unit) {
+                        return Ok(Outcome::Unchanged);
+                    }
                     b.reload_if_needed(unit).await?;
                     b.system.systemd.restart(unit, STOP + START).await.map_err(|e| not_started(unit, e.into()))?;
-                    b.check_started(unit, &b.units).await?;
+                    b.check_started(unit, &spec).await?;
                     gate.call(cx).await?;
                     Ok(Outcome::Changed(String::new()))
                 }
@@ -106,7 +151,7 @@ impl Backend {
     /// Starts the stack in order, running the `after_start` gate of each unit before the next one starts. What runs already,
     /// from the active version, is left alone.
     pub async fn start(&self) -> Result<(), Error> {
-        self.execute(&Self::operation(kind::START, self.start_steps()), false).await.map(|_| ())
+        self.execute(&Self::operation(kind::START, self.start_steps_with_units()), false).await.map(|_| ())
     }
 
     /// Stops the stack in reverse order. Every unit is attempted, so that a failure of one does not leave the others running.
@@ -135,6 +180,9 @@ impl Backend {
                     }
                     let spec = b.spec_of(&which)?;
                     let change = ensure_links(b.fs(), &b.layout, &b.config_links(&spec))?;
+                    if b.thaw_pods().await? {
+                        return Ok(Outcome::Changed("pods that were frozen".into()));
+                    }
                     Ok(changed_if(change.made(), "links to current/etc"))
                 }
             });
@@ -153,10 +201,7 @@ impl Backend {
         let (mut enabled, mut reload) = (false, false);
         for unit in Self::stack(spec) {
             let state = systemd.unit(unit).await?;
-            if state.load == "masked" {
-                let masked = StepError::new(format!("{unit} is masked"));
-                return Err(masked.hint(format!("systemctl unmask {unit}")).into());
-            }
+            refuse_masked(unit, &state)?;
             reload |= state.need_reload || state.load == "not-found";
             if state.enabled != "enabled" {
                 systemd.enable(unit).await?;
@@ -185,7 +230,9 @@ impl Backend {
     /// the step runs.
     fn units_of(&self, which: &Which, names: [&'static str; 3]) -> Vec<(&'static str, &'static str)> {
         let all = names.into_iter().zip([UNIT_LOCAL_DNS, UNIT_CONTAINERD, UNIT_KUBELET]);
-        let wanted = |unit| unit != UNIT_LOCAL_DNS || matches!(which, Which::Previous(_)) || self.units.local_dns;
+        let recorded = self.active_spec().is_ok_and(|spec| spec.local_dns);
+        let local_dns = matches!(which, Which::Previous(_)) || self.units.local_dns || recorded;
+        let wanted = |unit| unit != UNIT_LOCAL_DNS || local_dns;
         all.filter(|(_, unit)| wanted(*unit)).collect()
     }
 
@@ -194,7 +241,7 @@ impl Backend {
     pub(crate) fn spec_of(&self, which: &Which) -> Result<UnitSpec, Error> {
         match which {
             Which::Previous(version) if self.current()?.as_ref() == Some(version) => self.rollback_spec(version),
-            _ => Ok(self.units.clone()),
+            _ => self.active_spec(),
         }
     }
 
@@ -324,6 +371,14 @@ impl Backend {
         self.system.systemd.stop(unit, STOP).await?;
         Ok(true)
     }
+}
+
+/// A person wants that it does not run.
+fn refuse_masked(unit: &str, state: &UnitState) -> Result<(), Error> {
+    if state.load != "masked" {
+        return Ok(());
+    }
+    Err(StepError::new(format!("{unit} is masked")).hint(format!("systemctl unmask {unit}")).into())
 }
 
 fn not_started(unit: &str, cause: Error) -> Error {

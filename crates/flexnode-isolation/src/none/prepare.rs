@@ -59,7 +59,7 @@ impl Backend {
             .read_only(),
             self.step("create-version", format!("make the directory of version {slot}"), VERIFY, move |b, _| {
                 let spec = created.clone();
-                async move { b.create_version(&spec) }
+                async move { b.or_discard(&spec, b.create_version(&spec)) }
             }),
             self.step("install", format!("install version {slot}"), INSTALL, move |b, cx| {
                 let (spec, written) = (installed.clone(), written.clone());
@@ -67,8 +67,9 @@ impl Backend {
                     if b.is_complete(&spec.slot)? {
                         return Ok(Outcome::Unchanged);
                     }
-                    let installed = b.install.call(cx, b.root(&spec.slot)).await?;
-                    let known = Known::of(b.fs(), installed.files)?;
+                    let installed = b.install.call(cx, b.root(&spec.slot)).await;
+                    let installed = b.or_discard(&spec, installed.map_err(Error::from))?;
+                    let known = b.or_discard(&spec, Known::of(b.fs(), installed.files).map_err(Error::from))?;
                     *written.lock().unwrap_or_else(PoisonError::into_inner) = known;
                     Ok(installed.outcome)
                 }
@@ -80,7 +81,10 @@ impl Backend {
                         return Ok(Outcome::Unchanged);
                     }
                     let known = known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    let seal = move || Ok(manifest::seal(b.fs(), &b.layout, &spec.slot, &spec.goal, &b.units, &known)?);
+                    let seal = move || {
+                        let sealed = manifest::seal(b.fs(), &b.layout, &spec.slot, &spec.goal, &b.units, &known);
+                        b.or_discard(&spec, sealed.map_err(Error::from))
+                    };
                     let manifest = blocking(seal).await?;
                     Ok(Outcome::Changed(format!("{} files", manifest.files.len())))
                 }
@@ -230,9 +234,33 @@ impl Backend {
         .await
     }
 
-    /// Whether the slot must not be removed, whatever it is: it is active or the one that a rollback returns to.
+    /// Whether the slot must not be removed, whatever it is: it is active.
+    ///
+    /// The one before, to which a rollback would return, may: an incomplete version is refused there, and whoever prepares it
+    /// again wants to go to it.
     fn keeps(&self, spec: &NodeSpec) -> Result<bool, Error> {
-        Ok(self.current()?.as_ref() == Some(&spec.slot) || spec.previous.as_ref() == Some(&spec.slot))
+        Ok(self.current()?.as_ref() == Some(&spec.slot))
+    }
+
+    /// A version that could not be prepared goes: half of it is of no use, and its place may be what is missing. What cannot be
+    /// removed now is when it is prepared again.
+    fn or_discard<T>(&self, spec: &NodeSpec, result: Result<T, Error>) -> Result<T, Error> {
+        if result.is_err() {
+            self.discard_incomplete(&spec.slot);
+        }
+        result
+    }
+
+    /// Removes a version that is neither complete nor active: what an operation left that ended while it prepared it.
+    pub fn discard_incomplete(&self, slot: &str) {
+        let is_active = !matches!(self.current(), Ok(current) if current.as_deref() != Some(slot));
+        if is_active || !matches!(self.is_complete(slot), Ok(false)) {
+            return;
+        }
+        let gone = self.layout.sweep(self.fs()).and_then(|()| self.layout.remove(self.fs(), slot));
+        if let Err(error) = gone {
+            tracing::warn!(parent: &self.log, slot, %error, "what was prepared of this version could not be removed");
+        }
     }
 
     /// Makes the version's directories; one that is incomplete is begun anew.

@@ -1,5 +1,6 @@
 //! Ending what outlives the units: containerd's shims, and the processes of pods.
 
+use super::consts::UNIT_KUBELET;
 use super::node::Backend;
 use super::preflight::{Ownership, without_deleted};
 use crate::backend::{Error, JoinedErrors};
@@ -52,6 +53,20 @@ impl Backend {
             return Err(JoinedErrors(errors).into());
         }
         Ok(super::run::changed_if(ended > 0, format!("{ended} shims and groups")))
+    }
+
+    /// Lets pods run that an end of pods left frozen because it was killed itself: nothing that kubelet puts into their groups
+    /// would ever run. While kubelet runs they are its own.
+    pub(crate) async fn thaw_pods(&self) -> Result<bool, Error> {
+        let Some(cgroups) = &self.cgroup_root else { return Ok(false) };
+        if self.system.systemd.unit(UNIT_KUBELET).await?.is_active() {
+            return Ok(false);
+        }
+        let mut thawed = false;
+        for group in cgroups.top()?.iter().filter(|name| is_pods_group(name)) {
+            thawed |= cgroups.thaw(group)?;
+        }
+        Ok(thawed)
     }
 
     async fn reap_processes(&self, what: Reap) -> Result<usize, Error> {

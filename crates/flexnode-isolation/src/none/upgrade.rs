@@ -46,7 +46,13 @@ impl Backend {
             steps.push(self.step("end-pods", "end the pods", REAP, |b, _| async move { b.reap(Reap::Pods).await }));
             steps.push(self.flip_step(&request.to));
         }
-        steps.push(self.write_units_step());
+        let title = "write the units";
+        steps.push(self.step(
+            "write-units",
+            title,
+            UNITS,
+            |b, _| async move { b.apply_units(&b.active_spec()?).await },
+        ));
         steps.push(self.link_cni_step(&request.to));
         if switches {
             let title = "set the host up for the new version";

@@ -3,9 +3,10 @@
 use super::problem::{ConfigErrors, Problem, Warning};
 use super::types::Config;
 use super::values::{self, Fault, quantity};
-use crate::{CgroupLayout, ContainerdGoal, Isolation, Join, KubeletGoal, MachineGoal, Secret};
+use crate::{CgroupLayout, ContainerdGoal, Difference, Isolation, Join, KubeletGoal, MachineGoal, Secret};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 const SANDBOX_IMAGE: &str = "mcr.microsoft.com/oss/kubernetes/pause:3.9";
 const MAX_PODS: u32 = 110;
@@ -68,6 +69,32 @@ impl Config {
             // Every way to `None` told its problem; this is for the type alone.
             (None, None) => Err(ConfigErrors::one(Problem::missing(".", "write a configuration"))),
         }
+    }
+}
+
+impl Config {
+    /// Where the artifacts of a Kubernetes version (without `v`) come from: the file's source with that version in the place
+    /// of its template.
+    pub fn source_of(&self, kubernetes_version: &str) -> Option<PathBuf> {
+        let template = self.bootstrap.offline_artifacts.source.as_deref()?;
+        values::source::resolve(template, kubernetes_version).ok()
+    }
+
+    /// What differs between the goal that is applied and `told`, the one that this file leads to on this host, without what
+    /// only follows from another setting that differs: nobody wrote it, and with the other settings edited it is the same.
+    /// Where nothing else differs, it is told: then the host has changed.
+    pub fn differences(&self, facts: &HostFacts, applied: &MachineGoal, told: &MachineGoal) -> Vec<Difference> {
+        let all = applied.differences(told);
+        let mut like = told.clone();
+        let computed = computed_reservation(applied.kubelet.max_pods, facts);
+        for (resource, amount) in &applied.kubelet.kube_reserved {
+            let written = self.node.kubelet.kube_reserved.contains_key(resource);
+            if !written && computed.get(resource) == Some(amount) {
+                like.kubelet.kube_reserved.insert(resource.clone(), amount.clone());
+            }
+        }
+        let written = applied.differences(&like);
+        if written.is_empty() { all } else { written }
     }
 }
 
@@ -235,11 +262,7 @@ fn kubelet_goal(config: &Config, facts: Option<&HostFacts>, out: &mut Collector)
     }
     let zero = BTreeMap::from(["cpu", "memory"].map(|name| (name.to_owned(), "0".to_owned())));
     let system = reservation("node.kubelet.systemReserved", &kubelet.system_reserved, zero, out);
-    let computed = facts.map(|facts| {
-        let memory = quantity::default_memory_mib(max_pods, facts.memory_bytes);
-        let cpu = quantity::default_cpu_milli(facts.cpus);
-        BTreeMap::from([("cpu".to_owned(), format!("{cpu}m")), ("memory".to_owned(), format!("{memory}Mi"))])
-    });
+    let computed = facts.map(|facts| computed_reservation(max_pods, facts));
     let kube = reservation("node.kubelet.kubeReserved", &kubelet.kube_reserved, computed.unwrap_or_default(), out);
     let facts = facts?;
     for (resource, there) in
@@ -261,6 +284,13 @@ fn kubelet_goal(config: &Config, facts: Option<&HostFacts>, out: &mut Collector)
         verbosity: kubelet.verbosity.unwrap_or(2),
         config: kubelet.config.clone(),
     })
+}
+
+/// `kubeReserved` where the file does not tell it.
+fn computed_reservation(max_pods: u32, facts: &HostFacts) -> BTreeMap<String, String> {
+    let memory = quantity::default_memory_mib(max_pods, facts.memory_bytes);
+    let cpu = quantity::default_cpu_milli(facts.cpus);
+    BTreeMap::from([("cpu".to_owned(), format!("{cpu}m")), ("memory".to_owned(), format!("{memory}Mi"))])
 }
 
 fn thresholds(config: &Config, out: &mut Collector) -> (u8, u8) {

@@ -343,6 +343,35 @@ fn differences_are_told_by_configuration_key() {
 }
 
 #[test]
+fn what_only_follows_from_another_setting_is_no_difference_of_its_own() {
+    let read = |value: &Value| Config::load(value.to_string().as_bytes(), &facts()).unwrap();
+    let paths = |config: &Config, applied: &MachineGoal, told: &MachineGoal| -> Vec<(String, bool)> {
+        let found = config.differences(&facts(), applied, told);
+        found.into_iter().map(|difference| (difference.path.clone(), difference.is_editable())).collect()
+    };
+    let (config, told, ..) = read(&minimal());
+    // More pods reserve more memory: only the pods are told.
+    let mut value = minimal();
+    value["node"]["maxPods"] = 200.into();
+    let (_, applied, ..) = read(&value);
+    assert_ne!(applied.kubelet.kube_reserved, told.kubelet.kube_reserved);
+    assert_eq!(paths(&config, &applied, &told), [("node.maxPods".to_owned(), true)]);
+    // What was reserved by name is a line of its own, and stays one when the file tells another amount.
+    value["node"]["kubelet"]["kubeReserved"] = json!({"memory": "3Gi"});
+    let (with, applied, ..) = read(&value);
+    let both = [("node.kubelet.kubeReserved.memory".to_owned(), true), ("node.maxPods".to_owned(), true)];
+    assert_eq!(paths(&config, &applied, &told), both);
+    assert_eq!(paths(&with, &told, &applied), both);
+    // The host itself has changed.
+    let mut applied = told.clone();
+    applied.kubelet.kube_reserved.insert("memory".into(), "1Mi".into());
+    assert_eq!(paths(&config, &applied, &told), [("node.kubelet.kubeReserved.memory".to_owned(), true)]);
+    let applied = MachineGoal { cgroups: crate::CgroupLayout::V1, ..told.clone() };
+    assert_eq!(paths(&config, &applied, &told), [("cgroups".to_owned(), false)]);
+    assert_eq!(paths(&config, &told, &told), []);
+}
+
+#[test]
 fn the_schema_describes_every_key() {
     fn bare(path: &str, schema: &Value, out: &mut Vec<String>) {
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {

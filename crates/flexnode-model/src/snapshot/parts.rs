@@ -39,6 +39,9 @@ pub struct NodeView {
     pub ready: Option<ReadyCondition>,
     /// Version that kubelet reported, as it writes it: `v1.36.3`.
     pub kubelet_version: String,
+    /// The boot in which kubelet reported this, as its kernel names it; empty when it did not tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// Runtime that kubelet reported: `containerd://2.1.9`.
     pub runtime_version: String,
     /// Addresses with their kind: `InternalIP`, `Hostname`.
@@ -71,6 +74,12 @@ impl NodeView {
     /// When kubelet last reported Ready or not.
     pub fn heartbeat(&self) -> Option<Timestamp> {
         self.ready.as_ref().and_then(|r| r.heartbeat)
+    }
+
+    /// Whether kubelet reported it before the machine went down: what it says of readiness is not of this boot. The cluster
+    /// takes a minute or so to find out.
+    pub fn is_of_another_boot(&self, this_boot: &str) -> bool {
+        !self.boot_id.is_empty() && !this_boot.is_empty() && self.boot_id != this_boot
     }
 
     /// Why it is not ready, in one line; `None` when it is.

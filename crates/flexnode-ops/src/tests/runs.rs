@@ -52,6 +52,19 @@ async fn each_step_runs_under_its_durable_record() {
 }
 
 #[tokio::test]
+async fn a_failure_of_an_optional_step_is_told_and_ends_nothing() {
+    let fs = node();
+    let mut operation = upgrade(&fs);
+    operation.steps.push(failing("tidy").optional());
+    let seen = Seen::default();
+    let report = engine(&fs, &Cancel::new()).run(&operation, seen.observer()).await.unwrap();
+    assert!(matches!(report.outcome, RunOutcome::Done { changed: true }), "{report:?}");
+    assert_eq!(state(&fs), (Some("new".into()), "new".into()));
+    assert_eq!(on_device(&fs).unwrap().outcome, Some(Ending::Done));
+    assert!(seen.all().iter().any(|line| line.contains("tidy")), "{:?}", seen.all());
+}
+
+#[tokio::test]
 async fn a_run_that_only_looks_leaves_no_trace() {
     let fs = node();
     let before = fs.tree_with_stamps();

@@ -3,6 +3,7 @@
 use super::{PATIENCE, SILENCE};
 use flexnode_kube::ApiProblem;
 use flexnode_status::node::NodeView;
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 /// What was known of the Node before the stop.
@@ -25,8 +26,27 @@ pub enum NodeVerdict {
     Silent(String),
 }
 
+/// What runs on this machine now, as far as the Node has to tell of it and not of what ran before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// The Kubernetes version that is meant, without `v`.
+    pub kubernetes: String,
+    /// This boot, as the kernel names it; empty when it is not known.
+    pub boot_id: String,
+    /// When kubelet's unit became active; `None` when it is not known.
+    pub since: Option<Timestamp>,
+}
+
+/// kubelet may report a moment before systemd calls its unit active, and in whole seconds.
+const REPORTS_EARLY: SignedDuration = SignedDuration::from_secs(5);
+
 /// Judges the Node.
-pub fn judge_node(before: &Before, kubernetes: &str, now: Result<Option<&NodeView>, &ApiProblem>) -> NodeVerdict {
+///
+/// The cluster goes on calling a node Ready for up to a minute after its machine went down. So it has to tell of this boot;
+/// and where no earlier heartbeat is known to compare with (an operation that was taken up), it has to be one of the kubelet
+/// that runs.
+pub fn judge_node(before: &Before, running: &Running, now: Result<Option<&NodeView>, &ApiProblem>) -> NodeVerdict {
+    let kubernetes = &running.kubernetes;
     let seen = match before {
         Before::Seen(view) => Some(view),
         Before::Unknown => None,
@@ -38,12 +58,18 @@ pub fn judge_node(before: &Before, kubernetes: &str, now: Result<Option<&NodeVie
         Ok(None) => return NodeVerdict::NotYet("the Node is gone".into()),
         Ok(Some(view)) => view,
     };
-    if let Some(before) = seen
-        && (now.heartbeat().is_none() || now.heartbeat() == before.heartbeat())
-    {
+    if now.is_of_another_boot(&running.boot_id) {
+        return NodeVerdict::NotYet("kubelet has not reported since the boot".into());
+    }
+    let reported = match (seen, running.since) {
+        (Some(before), _) => now.heartbeat().is_some() && now.heartbeat() != before.heartbeat(),
+        (None, Some(since)) => now.heartbeat().is_some_and(|beat| beat.duration_since(since) >= -REPORTS_EARLY),
+        (None, None) => true,
+    };
+    if !reported {
         return NodeVerdict::NotYet("kubelet has not reported since its start".into());
     }
-    if now.kubelet_version.trim_start_matches('v') != kubernetes {
+    if now.kubelet_version.trim_start_matches('v') != kubernetes.as_str() {
         return NodeVerdict::NotYet(format!("kubelet reports version {}, not {kubernetes}", now.kubelet_version));
     }
     let Some(why) = now.why_not_ready() else { return NodeVerdict::Good };
@@ -112,7 +138,8 @@ mod tests {
     #[expect(clippy::needless_pass_by_value, reason = "calls are shorter so")]
     fn judge(before: Option<NodeView>, now: Result<Option<NodeView>, ApiProblem>) -> NodeVerdict {
         let before = before.map_or(Before::Unknown, |view| Before::Seen(Box::new(view)));
-        judge_node(&before, "1.36.3", now.as_ref().map(Option::as_ref))
+        let running = Running { kubernetes: "1.36.3".into(), ..Running::default() };
+        judge_node(&before, &running, now.as_ref().map(Option::as_ref))
     }
 
     #[test]
@@ -131,6 +158,29 @@ mod tests {
         not_yet(judge(Some(ready(1)), Ok(None)));
         let other = NodeView { kubelet_version: "v1.36.2".into(), ..ready(2) };
         not_yet(judge(Some(ready(1)), Ok(Some(other))));
+    }
+
+    #[test]
+    fn a_ready_from_before_the_boot_or_from_another_kubelet_is_none() {
+        let not_yet = |verdict: NodeVerdict| assert!(matches!(verdict, NodeVerdict::NotYet(_)), "{verdict:?}");
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let running = Running { kubernetes: "1.36.3".into(), boot_id: "this".into(), since: Some(at(100)) };
+        let of = |boot: &str, second| NodeView { boot_id: boot.into(), ..node(Some(true), "", second) };
+        let before = Before::Seen(Box::new(of("other", 90)));
+        let judge = |before: &Before, view: NodeView| judge_node(before, &running, Ok(Some(&view)));
+        for unknown in [&Before::Unknown, &before] {
+            // Whatever its time, a heartbeat that came with another boot is no sign of life.
+            not_yet(judge(unknown, of("other", 99)));
+            not_yet(judge(unknown, of("other", 101)));
+            assert_eq!(judge(unknown, of("this", 101)), NodeVerdict::Good);
+            assert_eq!(judge(unknown, of("", 101)), NodeVerdict::Good, "one that does not tell is judged by its time");
+        }
+        not_yet(judge(&Before::Unknown, of("this", 60)));
+        assert_eq!(judge(&Before::Unknown, of("this", 98)), NodeVerdict::Good, "whole seconds, and a moment early");
+        // A clock that was set back harms nothing where there is a heartbeat to compare with.
+        assert_eq!(judge(&before, of("this", 60)), NodeVerdict::Good);
+        let silent = NodeView { ready: None, ..of("this", 0) };
+        not_yet(judge(&Before::Unknown, silent));
     }
 
     #[test]

@@ -9,9 +9,10 @@
 mod judge;
 mod trial;
 
-pub use judge::{Before, NodeVerdict, Processes, Progress, changed_since, decide, judge_node};
+pub use judge::{Before, NodeVerdict, Processes, Progress, Running, changed_since, decide, judge_node};
 
 use super::NodeContext;
+use crate::start::programs;
 use flexnode_host::cri::READ_DEADLINE;
 use flexnode_host::probe::KUBELET_HEALTHZ;
 use flexnode_host::{Host, HostError, UnitState};
@@ -73,8 +74,9 @@ pub async fn before(context: &NodeContext, node: &str) -> Before {
 pub async fn wait(context: &NodeContext, wanted: &Wanted, cx: &StepContext) -> Result<(), StepError> {
     let host = context.host();
     let bin = context.layout().version_dir(&wanted.slot).join("bin");
-    check_version(host, &bin, &wanted.kubernetes).await?;
+    programs::check_kubelet(host, &bin, &wanted.kubernetes).await?;
     let first = processes(host, &bin).await?;
+    let running = running(host, &wanted.kubernetes).await?;
     cx.note("making a container");
     trial::container(context, &bin).await?;
     if let Some(image) = &wanted.sandbox_image {
@@ -89,7 +91,7 @@ pub async fn wait(context: &NodeContext, wanted: &Wanted, cx: &StepContext) -> R
         }
         let local = local(context).await;
         let seen = context.node.see(&wanted.node, ASK).await;
-        let node = judge_node(&wanted.before, &wanted.kubernetes, seen.as_ref().map(Option::as_ref));
+        let node = judge_node(&wanted.before, &running, seen.as_ref().map(Option::as_ref));
         let elapsed = host.clock.monotonic().saturating_sub(began);
         match decide(context.probation, elapsed, local, node) {
             Progress::Ready => return Ok(()),
@@ -109,6 +111,17 @@ pub async fn wait(context: &NodeContext, wanted: &Wanted, cx: &StepContext) -> R
         }
         host.clock.sleep(EVERY).await;
     }
+}
+
+async fn running(host: &Host, kubernetes: &str) -> Result<Running, StepError> {
+    let failed = |e: HostError| StepError::caused(format!("{UNIT_KUBELET} could not be looked at"), e);
+    let state = host.systemd.unit(UNIT_KUBELET).await.map_err(failed)?;
+    let since = i64::try_from(state.since_us).ok().filter(|us| *us > 0);
+    Ok(Running {
+        kubernetes: kubernetes.to_owned(),
+        boot_id: host.kernel.boot_id().unwrap_or_default(),
+        since: since.and_then(|us| jiff::Timestamp::from_microsecond(us).ok()),
+    })
 }
 
 /// What this machine says.
@@ -161,14 +174,4 @@ async fn sandbox_image(context: &NodeContext, image: &str, cx: &StepContext) -> 
         StepError::caused(format!("the image {image}, without which no pod starts, is not there"), e)
             .hint("bring it with the bundle (aks-flex-node bundle --image), or correct components.sandboxImage")
     })
-}
-
-async fn check_version(host: &Host, bin: &Path, kubernetes: &str) -> Result<(), StepError> {
-    let said = trial::run(host, bin.join("kubelet"), &["--version"]).await?;
-    let version = said.split_whitespace().next_back().unwrap_or_default().trim_start_matches('v');
-    if version == kubernetes {
-        return Ok(());
-    }
-    Err(StepError::new(format!("kubelet is of version {version}, not {kubernetes}"))
-        .hint("make the bundle again with the right kubelet"))
 }

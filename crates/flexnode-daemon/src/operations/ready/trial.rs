@@ -2,14 +2,11 @@
 
 use crate::agent_binary;
 use crate::operations::NodeContext;
+use crate::start::programs::run;
 use flexnode_host::cri::CONTAINERD_SOCKET;
-use flexnode_host::{Command, Host};
 use flexnode_ops::StepError;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-const RUN: Duration = Duration::from_secs(30);
 /// containerd's namespace of the container that is tried: kubelet does not see it.
 const NAMESPACE: &str = "aks-flex-node-ready";
 const CONTAINER: &str = "ready";
@@ -61,24 +58,4 @@ pub(super) async fn container(context: &NodeContext, bin: &Path) -> Result<(), S
     made.map(|_| ()).map_err(|e| {
         StepError::caused("the new version cannot run a container", e).hint("journalctl -u unbounded-containerd -n 50")
     })
-}
-
-pub(super) async fn run(host: &Host, program: PathBuf, args: &[&str]) -> Result<String, StepError> {
-    let name = program.display().to_string();
-    let command = Command {
-        program,
-        args: args.iter().map(ToString::to_string).collect(),
-        env: BTreeMap::new(),
-        stdin: Vec::new(),
-        deadline: RUN,
-        max_output: 1 << 16,
-    };
-    let failed = |e| StepError::caused(format!("{name} could not be run"), e);
-    let output = host.commands.run(&command).await.map_err(failed)?;
-    if output.code == Some(0) {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let last: String = text.lines().next_back().unwrap_or("it said nothing").chars().take(400).collect();
-    Err(StepError::new(format!("{name} {} failed: {last}", args.first().unwrap_or(&""))))
 }

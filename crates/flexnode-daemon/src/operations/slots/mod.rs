@@ -7,13 +7,16 @@ pub use repair::{Repaired, repair};
 use super::{NodeContext, OperationError, lock};
 use flexnode_host::{FileKind, Fs, FsError};
 use flexnode_isolation::none::{Level, manifest};
-use flexnode_ops::JournalRecord;
+use flexnode_ops::{JournalRecord, Outcome, Step, StepError};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 /// Slots that are kept besides the active and the previous one.
 const MORE: usize = 1;
+/// Removing some gigabytes on a slow disk.
+const PRUNE: Duration = Duration::from_mins(5);
 
 /// One installed version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,6 +112,26 @@ impl Files {
 pub fn prune(context: &NodeContext) -> Result<Vec<String>, OperationError> {
     let _lock = lock(context, "slots-prune")?;
     no_open_operation(context)?;
+    remove_surplus(context)
+}
+
+/// The last step of an upgrade that came up: what nobody goes back to any more goes. The node runs whatever becomes of it.
+pub(super) fn prune_step(context: &NodeContext) -> Step {
+    let context = context.clone();
+    let title = "remove versions that are not needed any more";
+    Step::new("prune-slots", title, PRUNE, move |_| {
+        let context = context.clone();
+        async move {
+            let work = tokio::task::spawn_blocking(move || remove_surplus(&context)).await;
+            let work = work.map_err(|e| StepError::caused("the removal was ended", e))?;
+            let gone = work.map_err(|e| StepError::caused("not all of them could be removed", e))?;
+            Ok(if gone.is_empty() { Outcome::Unchanged } else { Outcome::Changed(gone.join(", ")) })
+        }
+    })
+    .optional()
+}
+
+fn remove_surplus(context: &NodeContext) -> Result<Vec<String>, OperationError> {
     context.state()?;
     let (fs, layout) = (context.host().fs.as_ref(), context.layout());
     let gone = surplus(&list(context)?);

@@ -1,6 +1,7 @@
 //! Upgrade, rollback and the rest on a host of fakes, by the real steps of the backend.
 
 mod commands;
+mod full_disk;
 mod interrupted;
 mod prepared;
 mod upgrade;
@@ -8,7 +9,6 @@ mod upgrade;
 use super::lifecycle::Lifecycle;
 use super::upgrade::{BY_PERSON, of_installed};
 use super::*;
-use crate::start::tests::Free;
 use crate::start::{Cluster, Connect, Prepared, Wait};
 use flexnode_host::cri::Image;
 use flexnode_host::cri::fake::FakeCri;
@@ -18,39 +18,12 @@ use flexnode_host::testing::{FakeHost, Script, Verb};
 use flexnode_isolation::NodeRoot as _;
 use flexnode_isolation::NodeSpec;
 use flexnode_isolation::none::{Install, UNIT_CONTAINERD, UNIT_KUBELET};
-use flexnode_model::{CgroupLayout, ContainerdGoal, Isolation, KubeletGoal};
-use flexnode_ops::{RunOutcome, Silent};
+use flexnode_ops::Silent;
 use flexnode_status::node::ReadyCondition;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-pub(super) fn goal(kubernetes: &str) -> MachineGoal {
-    MachineGoal {
-        version: MachineGoal::VERSION,
-        isolation: Isolation::None,
-        node_name: "n1".into(),
-        node_ips: Vec::new(),
-        api_server: "https://10.0.0.1:6443".into(),
-        ca_pem: "ca".into(),
-        dns_service_ips: vec![[10, 96, 0, 10].into()],
-        kubernetes_version: kubernetes.into(),
-        containerd_version: None,
-        runc_version: None,
-        cni_version: None,
-        kubelet: KubeletGoal {
-            max_pods: 110,
-            system_reserved: [].into(),
-            kube_reserved: [].into(),
-            image_gc_high_threshold: 85,
-            image_gc_low_threshold: 80,
-            verbosity: 2,
-            config: serde_json::Map::new(),
-        },
-        containerd: ContainerdGoal { sandbox_image: "pause:1".into(), config: serde_json::Map::new() },
-        cgroups: CgroupLayout::V2,
-        artifacts: [].into(),
-    }
-}
+pub(super) use crate::testing::{Free, goal};
 
 /// No operation on a running node asks the cluster for more than the Node.
 #[derive(Debug)]
@@ -75,7 +48,8 @@ impl SeeNode for Witness {
         let ready = self.ready.lock().unwrap().clone();
         let version = ready.ok_or_else(|| ApiProblem::Connection("refused".into()))?;
         let beat = self.beats.fetch_add(1, Ordering::SeqCst);
-        let heartbeat = Some(jiff::Timestamp::from_second(beat).unwrap());
+        // Later than whatever the fakes' clock says.
+        let heartbeat = Some(jiff::Timestamp::from_second(4_000_000_000 + beat).unwrap());
         let ready = ReadyCondition { status: Some(true), heartbeat, ..ReadyCondition::default() };
         Ok(Some(NodeView { ready: Some(ready), kubelet_version: format!("v{version}"), ..NodeView::default() }))
     }

@@ -5,6 +5,7 @@ use super::super::upgrade::{self, Decision, Target, UpgradeOptions};
 use super::{Witness, ready};
 use crate::operations::{NodeContext, OperationError, OperationKind, applied, rollback};
 use crate::start::tests::{BUNDLE, CONFIG, World, config, pack_bundle, world};
+use crate::testing;
 use flexnode_host::cri::Image;
 use flexnode_host::cri::fake::FakeCri;
 use flexnode_host::testing::{Script, Verb};
@@ -14,44 +15,25 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// A node that was started, with containerd's programs that answer.
-async fn node() -> (World, NodeContext) {
+pub(super) async fn node() -> (World, NodeContext) {
     let mut world = world().await;
     world.start().await.unwrap();
     let cri = FakeCri::default();
     cri.add_image(Image { tags: vec!["pause.example/pause:1".into()], ..Image::default() });
     world.context.cri = Arc::new(cri);
-    world.fake.commands.answer("ctr", &[], "");
     let node = Arc::new(Witness::default());
     let context = NodeContext { start: world.context.clone(), node, probation: ready::SILENCE };
     (world, context)
 }
 
-/// kubelet of the slot says its version, as the slot's name begins.
-fn kubelets(world: &World, context: &NodeContext) {
-    for slot in context.layout().versions(world.fake.fs.as_ref()).unwrap() {
-        let version = slot.split('-').next().unwrap().to_owned();
-        let program = format!("/opt/unbounded/node/{slot}/bin/kubelet");
-        world.fake.commands.answer(&program, &["--version"], &format!("Kubernetes v{version}\n"));
-    }
-}
-
-fn options(target: Target) -> UpgradeOptions {
+pub(super) fn options(target: Target) -> UpgradeOptions {
     UpgradeOptions { target, yes: false, retry: false, rollback: true }
 }
 
-async fn run(
-    world: &World,
+pub(super) async fn run(
     context: &NodeContext,
     options: &UpgradeOptions,
 ) -> Result<upgrade::UpgradeReport, OperationError> {
-    // The slot has to be there before its kubelet can say what it is.
-    if let Ok(planned) = upgrade::plan(context, options).await {
-        let slot = planned.prepared.slot.to_string();
-        let version = planned.prepared.goal.kubernetes_version.clone();
-        let program = format!("/opt/unbounded/node/{slot}/bin/kubelet");
-        world.fake.commands.answer(&program, &["--version"], &format!("Kubernetes v{version}\n"));
-    }
-    kubelets(world, context);
     upgrade::run(context, options, Arc::new(Silent), Cancel::new()).await
 }
 
@@ -64,7 +46,7 @@ async fn another_version_keeps_everything_else_and_the_lines_to_edit_are_told() 
     let (world, context) = node().await;
     assert_eq!(applied::edits_of_node(&context).await, Some(Vec::new()));
     pack_bundle(&world.fake, "1.36.4").await;
-    let report = run(&world, &context, &version("v1.36.4")).await.unwrap();
+    let report = run(&context, &version("v1.36.4")).await.unwrap();
     assert!(report.to.starts_with("1.36.4-"), "{report:?}");
     let lines: Vec<String> = report.edits.iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["components.kubernetes: 1.36.3 -> 1.36.4"]);
@@ -81,13 +63,43 @@ async fn another_version_keeps_everything_else_and_the_lines_to_edit_are_told() 
 }
 
 #[tokio::test]
+async fn a_source_that_is_named_after_the_version_is_that_of_the_version_gone_to() {
+    let (world, context) = node().await;
+    let template = config(&json!({"a.example/x": "1"}), 110).replace(BUNDLE, "/srv/{{.KubernetesVersionNoV}}");
+    world.fake.fs.put(CONFIG, template, 0o600);
+    testing::pack_bundle(&world.fake, "/srv/1.36.4", "1.36.4").await;
+    let report = run(&context, &version("1.36.4")).await.unwrap();
+    assert!(report.to.starts_with("1.36.4-"), "{report:?}");
+    let error = run(&context, &version("1.36.5")).await.unwrap_err();
+    assert!(error.to_string().contains("/srv/1.36.5"), "{error}");
+}
+
+#[tokio::test]
+async fn a_version_whose_programs_are_others_is_known_before_anything_is_stopped() {
+    for (program, said) in [("kubelet", "Kubernetes v1.36.3\n"), ("containerd", "containerd x v1.7.24 y\n")] {
+        let (world, context) = node().await;
+        pack_bundle(&world.fake, "1.36.4").await;
+        let slot = upgrade::plan(&context, &version("1.36.4")).await.unwrap().prepared.slot.to_string();
+        let path = format!("/opt/unbounded/node/{slot}/bin/{program}");
+        world.fake.commands.answer(&path, &["--version"], said);
+        world.fake.systemd.clear_calls();
+        let error = run(&context, &version("1.36.4")).await.unwrap_err();
+        assert_eq!(error.kind(), OperationKind::Failed, "{error}");
+        assert!(error.hint().unwrap().contains(&format!("with the right {program}")), "{:?}", error.hint());
+        let calls = world.fake.systemd.calls();
+        assert!(!calls.iter().any(|call| call.starts_with("stop")), "{calls:?}");
+        assert!(context.state().unwrap().0.failure_of(&slot[slot.len() - 8..]).is_none(), "it was never tried");
+    }
+}
+
+#[tokio::test]
 async fn an_older_version_has_to_be_confirmed() {
     let (world, context) = node().await;
     pack_bundle(&world.fake, "1.35.9").await;
-    let error = run(&world, &context, &version("1.35.9")).await.unwrap_err();
+    let error = run(&context, &version("1.35.9")).await.unwrap_err();
     assert_eq!(error.kind(), OperationKind::Unconfirmed, "{error}");
     assert!(error.to_string().contains("from Kubernetes 1.36.3 to 1.35.9"), "{error}");
-    let report = run(&world, &context, &UpgradeOptions { yes: true, ..version("1.35.9") }).await.unwrap();
+    let report = run(&context, &UpgradeOptions { yes: true, ..version("1.35.9") }).await.unwrap();
     assert!(report.to.starts_with("1.35.9-"));
 }
 
@@ -98,7 +110,7 @@ async fn a_version_that_is_none_or_that_the_source_has_not_changes_nothing() {
     for (text, kind) in
         [("1.36", OperationKind::Usage), ("../x", OperationKind::Usage), ("1.36.9", OperationKind::Failed)]
     {
-        let error = run(&world, &context, &version(text)).await.unwrap_err();
+        let error = run(&context, &version(text)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{text}: {error}");
     }
     assert_eq!(before.difference(&world.tree(true)), Vec::<String>::new());
@@ -110,11 +122,13 @@ async fn another_file_is_gone_to_and_the_configuration_stays() {
     let (world, context) = node().await;
     let before = world.fake.fs.text(CONFIG);
     world.fake.fs.put(OTHER, config(&json!({}), 50), 0o600);
-    let report = run(&world, &context, &options(Target::Config(OTHER.into()))).await.unwrap();
+    let report = run(&context, &options(Target::Config(OTHER.into()))).await.unwrap();
     let lines: Vec<String> = report.edits.iter().map(ToString::to_string).collect();
-    assert!(lines.contains(&"node.maxPods: 110 -> 50".to_owned()), "{lines:?}");
-    assert_eq!(world.fake.fs.text(CONFIG), before);
     let goal = context.goal_of(&report.to).unwrap();
+    // What is reserved follows from the number of pods: nobody wrote it, and nobody has to.
+    assert_ne!(context.goal_of(&report.from).unwrap().kubelet.kube_reserved, goal.kubelet.kube_reserved);
+    assert_eq!(lines, ["node.maxPods: 110 -> 50"]);
+    assert_eq!(world.fake.fs.text(CONFIG), before);
     assert_eq!(goal.kubelet.max_pods, 50);
 }
 
@@ -125,22 +139,22 @@ async fn a_goal_that_failed_or_that_a_person_left_is_not_gone_to_again_by_itself
     world.fake.fs.put(CONFIG, config(&json!({}), 50), 0o600);
     world.fake.systemd.script(Verb::Start, UNIT_KUBELET, Script::exit(1));
     let to_config = options(Target::Config(CONFIG.into()));
-    let error = run(&world, &context, &to_config).await.unwrap_err();
+    let error = run(&context, &to_config).await.unwrap_err();
     assert_eq!(error.kind(), OperationKind::RolledBack, "{error}");
     assert!(error.hint().unwrap().contains("/var/lib/aks-flex-node/artifacts/evidence/1.36.3-"), "{:?}", error.hint());
-    let refused = run(&world, &context, &to_config).await.unwrap_err();
+    let refused = run(&context, &to_config).await.unwrap_err();
     assert!(matches!(&refused, OperationError::Refused { hint, .. } if hint.contains("--retry")), "{refused}");
     // Another goal is another matter.
     world.fake.fs.put(CONFIG, config(&json!({}), 51), 0o600);
     let planned = upgrade::plan(&context, &to_config).await.unwrap();
     assert_eq!(planned.decision, Decision::Go);
     world.fake.fs.put(CONFIG, config(&json!({}), 50), 0o600);
-    run(&world, &context, &UpgradeOptions { retry: true, ..to_config.clone() }).await.unwrap();
+    run(&context, &UpgradeOptions { retry: true, ..to_config.clone() }).await.unwrap();
     // A person goes back: now it has to be confirmed.
     rollback::run(&context, None, Arc::new(Silent), Cancel::new()).await.unwrap();
-    let error = run(&world, &context, &to_config).await.unwrap_err();
+    let error = run(&context, &to_config).await.unwrap_err();
     assert_eq!(error.kind(), OperationKind::Unconfirmed, "{error}");
-    run(&world, &context, &UpgradeOptions { yes: true, ..to_config }).await.unwrap();
+    run(&context, &UpgradeOptions { yes: true, ..to_config }).await.unwrap();
 }
 
 /// C055: after two good versions a failure returns to the second, not to the first.
@@ -150,10 +164,10 @@ async fn a_failure_returns_to_the_version_that_was_good_last() {
     let first = context.backend().current().unwrap().unwrap();
     let to_config = options(Target::Config(CONFIG.into()));
     world.fake.fs.put(CONFIG, config(&json!({}), 50), 0o600);
-    let second = run(&world, &context, &to_config).await.unwrap().to;
+    let second = run(&context, &to_config).await.unwrap().to;
     world.fake.fs.put(CONFIG, config(&json!({}), 60), 0o600);
     world.fake.systemd.script(Verb::Start, UNIT_KUBELET, Script::exit(1));
-    let error = run(&world, &context, &to_config).await.unwrap_err();
+    let error = run(&context, &to_config).await.unwrap_err();
     assert_eq!(error.kind(), OperationKind::RolledBack, "{error}");
     assert_eq!(context.backend().current().unwrap(), Some(second.clone()));
     let (_, recorded) = context.state().unwrap();
@@ -171,7 +185,7 @@ async fn a_damaged_version_refuses_the_upgrade_and_is_mended_from_the_source_whi
     // C151: the version that a failure would go back to is damaged: nothing is stopped.
     world.fake.fs.put(CONFIG, config(&json!({}), 50), 0o600);
     world.fake.systemd.clear_calls();
-    let error = run(&world, &context, &options(Target::Config(CONFIG.into()))).await.unwrap_err();
+    let error = run(&context, &options(Target::Config(CONFIG.into()))).await.unwrap_err();
     let hint = error.hint().unwrap_or_default();
     assert!(hint.contains("slots repair") && hint.contains("--without-rollback"), "{error}: {hint}");
     assert!(
@@ -188,14 +202,14 @@ async fn a_damaged_version_refuses_the_upgrade_and_is_mended_from_the_source_whi
     let again = repair(&context, &slot, StepContext::silent()).await.unwrap();
     assert_eq!(again.files, Vec::<String>::new());
     assert!(!world.fake.fs.exists("/opt/unbounded/node/.flexnode-tmp-repair"));
-    run(&world, &context, &options(Target::Config(CONFIG.into()))).await.unwrap();
+    run(&context, &options(Target::Config(CONFIG.into()))).await.unwrap();
     // Without the way back a damaged old version is no hindrance.
     let now = context.backend().current().unwrap().unwrap();
     world.fake.fs.put(format!("/opt/unbounded/node/{now}/bin/crictl"), "half", 0o755);
     world.fake.fs.put(CONFIG, config(&json!({}), 60), 0o600);
     let to_config = options(Target::Config(CONFIG.into()));
-    run(&world, &context, &to_config).await.unwrap_err();
-    run(&world, &context, &UpgradeOptions { rollback: false, ..to_config }).await.unwrap();
+    run(&context, &to_config).await.unwrap_err();
+    run(&context, &UpgradeOptions { rollback: false, ..to_config }).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Upgrades, forth and back by themselves.
 
 use super::*;
+use flexnode_host::testing::{Fault, Op};
 
 #[tokio::test]
 async fn an_upgrade_ends_the_pods_and_records_what_runs() {
@@ -14,6 +15,32 @@ async fn an_upgrade_ends_the_pods_and_records_what_runs() {
     assert!(tried.iter().any(|line| line.contains("--namespace aks-flex-node-ready run --rm")), "{tried:?}");
     // The API server is away: local signals decide, after a minute.
     assert!(world.fake.clock.slept() >= ready::SILENCE);
+}
+
+#[tokio::test]
+async fn what_nobody_goes_back_to_any_more_goes_when_the_new_version_is_confirmed() {
+    let world = world().await;
+    let slot = |name: &str| format!("/opt/unbounded/node/{name}");
+    let further = ["1.35.1", "1.35.2"];
+    let mut names = Vec::new();
+    for version in further {
+        names.push(install(&world.fake, &world.context, version).await);
+    }
+    world.fake.fs.put_dir(slot("1.34.0-00000000/bin"), 0o755);
+    assert!(world.upgrade().await.is_done());
+    world.assert_runs(&world.new).await;
+    // The active, the previous, and the newest besides.
+    let left = world.context.layout().versions(world.fake.fs.as_ref()).unwrap();
+    assert_eq!(left, [names[1].clone(), world.old.clone(), world.new.clone()]);
+
+    // It is the last and the least: when it fails the new version runs all the same.
+    let world = self::world().await;
+    world.fake.fs.put_dir(slot("1.34.0-00000000/bin"), 0o755);
+    let stuck = Fault::full_disk().on(Op::Rename).below(slot(".flexnode-tmp-removed-1.34.0-00000000"));
+    world.fake.fs.fault(stuck);
+    assert!(world.upgrade().await.is_done());
+    world.assert_runs(&world.new).await;
+    assert!(world.fake.fs.exists(slot("1.34.0-00000000")));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use super::saved;
 use crate::operations::ready::{self, Before, Wanted};
 use crate::operations::state_files::{self, Kept};
-use crate::operations::{NodeContext, SHORT, evidence};
+use crate::operations::{NodeContext, SHORT, evidence, slots};
 use crate::start::{Prepared, steps};
 use crate::state::StateStore;
 use flexnode_isolation::NodeSpec;
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// Copying databases of hundreds of megabytes on a slow disk.
 const COPY: Duration = Duration::from_mins(5);
 /// The steps of the agent's own before the stop, besides those that prepare a version.
-const BEFORE_STOP: [&str; 5] =
-    ["check-containerd-config", "node-files", "import-images", "forget-kept", "look-at-node"];
+const BEFORE_STOP: [&str; 6] =
+    ["check-programs", "check-containerd-config", "node-files", "import-images", "forget-kept", "look-at-node"];
 /// The import of images behind the start of the new containerd.
 const IMPORT_MISSING: &str = "import-missing-images";
 /// The backend's steps that prepare a version.
@@ -49,15 +49,11 @@ pub(super) fn operation(
     }
     let mut backend = context.backend();
     backend.install = parts.backend().install;
-    let spec = NodeSpec {
-        slot: change.to.clone(),
-        goal: prepared.fingerprint.clone(),
-        previous: context.state().ok().and_then(|(_, extension)| extension.previous_slot),
-        ..NodeSpec::default()
-    };
+    let spec = NodeSpec { slot: change.to.clone(), goal: prepared.fingerprint.clone(), ..NodeSpec::default() };
     let started = steps::operation(&parts, true).steps;
     let of_start = |name: &str| started.iter().find(|step| step.name == name).cloned();
     let mut first = backend.prepare_version_steps(&spec);
+    first.extend(of_start("check-programs"));
     first.extend(of_start("check-containerd-config"));
     first.extend(of_start("node-files"));
     if let Some(import) = of_start("import-images") {
@@ -70,12 +66,16 @@ pub(super) fn operation(
         }
     }
     let fs = context.host().fs.clone();
-    first.push(Step::new("forget-kept", "forget what an earlier upgrade kept", SHORT, move |_| {
+    first.push(Step::new("forget-kept", "make room for the state files of the old version", SHORT, move |_| {
         let fs = fs.clone();
         async move {
             state_files::forget(fs.as_ref())
-                .map(|_| Outcome::Unchanged)
-                .map_err(|e| StepError::caused("what an earlier upgrade kept could not be removed", e))
+                .map_err(|e| StepError::caused("what an earlier upgrade kept could not be removed", e))?;
+            state_files::check_room(fs.as_ref()).map_err(|e| {
+                StepError::caused("the state files of the old version could not be kept", e)
+                    .hint("free space there, then run it again")
+            })?;
+            Ok(Outcome::Unchanged)
         }
     }));
     first.push(look_at_node(context, &prepared.goal.node_name, &change.before));
@@ -149,6 +149,9 @@ fn core(context: &NodeContext, change: &Change, rollback: bool) -> Operation {
     };
     let mut whole = backend.upgrade_operation(&request);
     whole.steps.push(saved::new(context, change));
+    if switches {
+        whole.steps.push(slots::prune_step(context));
+    }
     if let Recovery::RollBack { steps, .. } = &mut whole.recovery {
         for step in steps.iter_mut().filter(|step| step.name == "start-containerd") {
             *step = or_on_old_databases(context, &backend, change, step);
@@ -265,7 +268,9 @@ pub(in crate::operations) fn recovery(
         return (whole, Mode::default());
     }
     let turned = context.backend().current().ok().flatten().as_deref() == Some(to);
-    let may_go_on = record.phase == Phase::Running && (record.attempt == 1 || !rollback);
+    // Behind the record of what is applied it was confirmed.
+    let confirmed = place(&whole, &record.step) > place(&whole, "save-state");
+    let may_go_on = record.phase == Phase::Running && (record.attempt == 1 || !rollback || confirmed);
     if turned && may_go_on && only_starts(&whole, &record.step) {
         return (going_on(whole), Mode { forward: true, ..Mode::default() });
     }
@@ -277,8 +282,11 @@ pub(in crate::operations) fn recovery(
 
 /// Whether all that was left to do at `step` is starting the new version and seeing that it is well.
 fn only_starts(whole: &Operation, step: &str) -> bool {
-    let place = |name: &str| whole.steps.iter().position(|step| step.name == name);
-    step == IMPORT_MISSING || place(step) > place("before-upgrade-start")
+    step == IMPORT_MISSING || place(whole, step) > place(whole, "before-upgrade-start")
+}
+
+fn place(whole: &Operation, step: &str) -> Option<usize> {
+    whole.steps.iter().position(|known| known.name == step)
 }
 
 /// Links and units are put right, what does not run is started, and then it is judged. What was kept of the old version

@@ -80,7 +80,8 @@ impl Op {
 /// Lets matching operations of a [`super::MemFs`] fail. Without restrictions every operation matches.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    op: Option<Op>,
+    /// None: every operation.
+    ops: Vec<Op>,
     path: Option<PathBuf>,
     below: bool,
     pass: usize,
@@ -91,12 +92,17 @@ pub struct Fault {
 impl Fault {
     /// A fault with this error.
     pub fn new(error: Errno) -> Self {
-        Self { op: None, path: None, below: false, pass: 0, times: usize::MAX, error }
+        Self { ops: Vec::new(), path: None, below: false, pass: 0, times: usize::MAX, error }
     }
-    /// Only this operation.
+    /// A disk without space: whatever takes some fails, what gives some back does not.
+    pub fn full_disk() -> Self {
+        let takes = [Op::Create, Op::Write, Op::Mkdir, Op::Symlink];
+        takes.into_iter().fold(Self::new(Errno::NOSPC), Self::on)
+    }
+    /// Only this operation, and others that are named so.
     #[must_use]
     pub fn on(mut self, op: Op) -> Self {
-        self.op = Some(op);
+        self.ops.push(op);
         self
     }
     /// Only this path (for a rename: the new one).
@@ -127,7 +133,7 @@ impl Fault {
     /// The error if this operation is to fail now.
     pub(super) fn strikes(&mut self, op: Op, path: &Path) -> Option<Errno> {
         let right_path = self.path.as_ref().is_none_or(|p| if self.below { path.starts_with(p) } else { path == p });
-        if self.op.is_some_and(|wanted| wanted != op) || !right_path || self.times == 0 {
+        if !(self.ops.is_empty() || self.ops.contains(&op)) || !right_path || self.times == 0 {
             return None;
         }
         if self.pass > 0 {

@@ -259,6 +259,83 @@ async fn status_is_running_when_every_unit_is_active() {
     }
 }
 
+/// C080: a start that goes on is cancelled by another one.
+#[tokio::test]
+async fn a_unit_that_is_starting_is_waited_for_and_not_begun_anew() {
+    let node = Node::new().running("v1").await;
+    for unit in [UNIT_CONTAINERD, UNIT_KUBELET] {
+        node.fake.systemd.set_active(unit, "activating", "start");
+        node.backend.start().await.unwrap();
+        assert_eq!(starts(&node), [format!("start {unit}")], "its job is joined");
+        node.assert_runs("v1");
+        node.fake.systemd.clear_calls();
+    }
+}
+
+/// C079: what is started lands in a group that an end of pods left dead.
+#[tokio::test]
+async fn pods_that_a_killed_end_left_frozen_run_again_before_kubelet_starts() {
+    let node = Node::new().reaping().running("v1").await;
+    let frozen = ["kubepods/besteffort/pod1", "kubepods.slice/kubepods-pod2.slice"];
+    for group in frozen {
+        node.fake.cgroups.add_frozen(group);
+    }
+    node.fake.cgroups.add_frozen("user.slice");
+    // While kubelet runs they are its own.
+    node.backend.start().await.unwrap();
+    assert_eq!(node.fake.cgroups.frozen().len(), 3);
+    node.backend.stop().await.unwrap();
+    let (cgroups, seen) = (node.fake.cgroups.clone(), Diary::default());
+    let diary = seen.clone();
+    node.fake.systemd.hook(Verb::Start, UNIT_KUBELET, move || diary.note(cgroups.frozen().join(" ")));
+    node.backend.start().await.unwrap();
+    assert_eq!(seen.lines(), ["user.slice"], "kubelet finds its groups alive, and others' groups are others'");
+}
+
+/// What is on disk may be another version's, because a way back could not write the units of its own.
+#[tokio::test]
+async fn nothing_starts_by_the_units_of_another_version() {
+    for way in ["start", "restart", "rollback", "units"] {
+        let mut node = Node::new();
+        node.backend.rollback_units = RollbackUnits::Recorded;
+        let mut node = node.running("v1").await;
+        // The other version has LocalDNS; its units stayed.
+        node.backend.units.local_dns = true;
+        node.backend.prepare_version(&spec("v2")).await.unwrap();
+        let mut other = node.backend.clone();
+        other.rollback_units = RollbackUnits::Keep;
+        other.ensure_units().await.unwrap();
+        assert!(node.fake.fs.exists(format!("{UNITS}/{UNIT_LOCAL_DNS}")));
+        if way == "start" {
+            node.backend.stop().await.unwrap();
+        }
+        let (fs, seen) = (node.fake.fs.clone(), Diary::default());
+        for verb in [Verb::Start, Verb::Restart] {
+            let (fs, diary) = (fs.clone(), seen.clone());
+            node.fake.systemd.hook(verb, UNIT_CONTAINERD, move || {
+                diary.note(format!("{}", fs.exists(format!("{UNITS}/{UNIT_LOCAL_DNS}"))));
+            });
+        }
+        match way {
+            "start" => node.backend.start().await.unwrap(),
+            "restart" => node.backend.restart().await.unwrap(),
+            "rollback" => node.backend.rollback("v1").await.unwrap(),
+            _ => {
+                node.backend.ensure_units().await.unwrap();
+                // Stopping LocalDNS has stopped what was bound to it.
+                node.backend.start().await.unwrap();
+            }
+        }
+        assert!(!node.fake.fs.exists(format!("{UNITS}/{UNIT_LOCAL_DNS}")), "{way}");
+        assert!(seen.lines().iter().all(|line| line == "false"), "{way}: {:?}", seen.lines());
+        assert!(!node.active(UNIT_LOCAL_DNS), "{way}");
+        node.assert_runs("v1");
+        node.fake.systemd.clear_calls();
+        node.backend.ensure_units().await.unwrap();
+        assert_eq!(node.calls(), Vec::<String>::new(), "{way}: a second time there is nothing to do");
+    }
+}
+
 #[tokio::test]
 async fn the_host_comes_up_again_after_a_reboot() {
     let node = with_local_dns().running("v1").await;

@@ -26,7 +26,7 @@ fn the_plan_of_each_operation() {
     assert_eq!(names(&backend.stop_steps()), ["stop"]);
     assert_eq!(
         names(&backend.restart_steps()),
-        ["check-node", "enable-units", "restart-containerd", "restart-kubelet"]
+        ["check-node", "write-units", "enable-units", "restart-containerd", "restart-kubelet"]
     );
     assert_eq!(
         names(&backend.destroy_steps()),

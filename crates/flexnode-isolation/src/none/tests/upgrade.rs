@@ -132,9 +132,8 @@ async fn every_failure_after_the_flip_returns_to_the_previous_version() {
         let mut wait = ready_hook();
         match failing_at {
             "write-units" => {
+                node.backend.rollback_units = RollbackUnits::Spec(node.backend.units.clone());
                 node.backend.units.gpu_setup = vec![vec!["not-absolute".into()]];
-                // The way back starts v1 with what its slot recorded.
-                node.backend.rollback_units = RollbackUnits::Recorded;
             }
             "before-upgrade-start" => node.backend.before_upgrade_start = failing("hook"),
             "before-start" => node.backend.before_start = failing_once("hook"),
