@@ -24,6 +24,19 @@ pub trait OwnNode: Send + Sync + Debug {
     async fn view(&self, deadline: Duration) -> Result<Option<NodeView>, NodeUnknown>;
 }
 
+/// The Node node-1 with kubelet 1.36.3, as tests have it.
+#[cfg(any(test, feature = "testing"))]
+pub fn example(status: Option<bool>, reason: &str, message: &str) -> NodeView {
+    let ready = ReadyCondition { status, reason: reason.into(), message: message.into(), ..ReadyCondition::default() };
+    NodeView {
+        name: "node-1".into(),
+        uid: "1".into(),
+        ready: Some(ready),
+        kubelet_version: "v1.36.3".into(),
+        ..NodeView::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! A joined node of fakes, for the tests of collector and report.
 
 use crate::certificates::Certificates;
-use crate::node::{NodeUnknown, NodeView, OwnNode, ReadyCondition};
+use crate::node::{NodeUnknown, NodeView, OwnNode};
 use crate::observe::{Known, Observation, Seams, Skew, UNIT_AGENT, UNIT_CONTAINERD, UNIT_KUBELET, Witnesses, observe};
 use crate::slots::{BASE, FsSlots};
 use async_trait::async_trait;
@@ -33,16 +33,7 @@ impl OwnNode for FakeNode {
     }
 }
 
-pub fn node(status: Option<bool>, reason: &str, message: &str) -> NodeView {
-    let ready = ReadyCondition { status, reason: reason.into(), message: message.into(), ..ReadyCondition::default() };
-    NodeView {
-        name: "node-1".into(),
-        uid: "1".into(),
-        ready: Some(ready),
-        kubelet_version: "v1.36.3".into(),
-        ..NodeView::default()
-    }
-}
+pub use crate::node::example as node;
 
 /// Certificates that the test sets.
 #[derive(Debug)]

@@ -1,17 +1,20 @@
 //! The loop: look, judge, write, decide, do one thing, wait.
 
+mod act;
+mod tell;
+
 use super::cluster::{ClusterClock, Member};
-use super::decide::{Action, KEPT, Memory, Observed, UnitIs, decide, unit_is};
-use super::mend::{self, Acted};
+use super::decide::{Action, KEPT, Memory, UnitIs, unit_is};
+use super::mend::Acted;
 use super::schedule::{Schedule, Subject, WRITE};
 use super::sources::Hints;
-use super::{DaemonContext, cluster, say, take_up, tell};
+use super::{DaemonContext, tell};
 use crate::metrics::Shared;
 use crate::records;
 use flexnode_isolation::none::DEFAULT_BASE;
 use flexnode_kube::ApiProblem;
 use flexnode_model::Snapshot;
-use flexnode_model::snapshot::{Mended, NodeView};
+use flexnode_model::snapshot::Mended;
 use flexnode_status::collector::to_published;
 use flexnode_status::file::has_place;
 use flexnode_status::observe::{Fact, Known, Part, Seams, Witnesses, ask};
@@ -34,8 +37,6 @@ const MAKE_ROOM: Duration = Duration::from_secs(2);
 const KEPT_MENDED: usize = 8;
 /// The limit of telling the cluster.
 const SAY: Duration = Duration::from_secs(10);
-/// The limit of the last word: the service's end does not wait for an API server.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The daemon's state. Everything in it belongs to one task.
 pub struct Keeper<'a> {
@@ -322,151 +323,6 @@ impl<'a> Keeper<'a> {
         self.written = Some((now, snapshot.clone()));
         now + WRITE
     }
-
-    /// Tells the cluster what it does not know yet. Gives when to try again.
-    fn say(&mut self, snapshot: &Snapshot, now: Duration) -> Duration {
-        let (Some(member), Ok(Some(node))) = (&self.member, &self.seen.node) else {
-            self.differs = None;
-            return Duration::MAX;
-        };
-        if self.saying.is_some() {
-            return Duration::MAX;
-        }
-        let missing = say::missing(&say::wanted(snapshot), node);
-        if missing.is_empty() {
-            self.differs = None;
-            return Duration::MAX;
-        }
-        let from = (*self.differs.get_or_insert(now) + say::LASTS).max(self.say_from);
-        if now < from {
-            return from;
-        }
-        self.say_from = now + say::APART;
-        let (cluster, node, at) = (member.cluster.clone(), node.clone(), snapshot.at);
-        self.saying = Some(Box::pin(async move { send(cluster.as_ref(), &missing, &node, at).await }));
-        Duration::MAX
-    }
-
-    fn said(&mut self, said: Result<usize, ApiProblem>) {
-        self.saying = None;
-        match said {
-            Ok(events) => {
-                self.has_said = true;
-                self.shared.told(events);
-            }
-            Err(error) => tracing::debug!(%error, "the cluster could not be told of a change"),
-        }
-        // The watch brings the Node as it is now; until then the difference is the old one.
-        self.differs = None;
-    }
-
-    /// Decides and begins to act. Gives when to decide again.
-    fn decide(&mut self, now: Duration) -> Duration {
-        if self.acting.is_some() {
-            return Duration::MAX;
-        }
-        if now < self.act_from {
-            return self.act_from;
-        }
-        let observed = Observed {
-            now,
-            units: self.units.clone(),
-            kubelet_healthy: self.seen.healthz.is_ok(),
-            damaged_state: self.seen.damaged_state.len(),
-            busy: self.recorded.holder.is_some(),
-            open: self.recorded.open().is_some(),
-            interrupted: self.recorded.last.as_ref().is_some_and(flexnode_model::JournalRecord::is_interrupted),
-        };
-        self.memory.forget(&observed);
-        let whole = self.seen.slots.as_ref().is_ok_and(|s| s.current.as_ref().is_some_and(|c| c.problem.is_none()));
-        let (action, again) = decide(&observed, mend::goal(&self.recorded, whole), &self.memory);
-        let context = self.context;
-        let acting: BoxFuture<'a, Acted> = match action {
-            Action::Wait => return again.map_or(Duration::MAX, |wait| now + wait),
-            Action::AwaitLock => Box::pin(async move {
-                match context.locks.free().await {
-                    Ok(()) => Acted::Freed,
-                    Err(error) => {
-                        tracing::warn!(error, "the host's lock cannot be looked at");
-                        Acted::NotDone
-                    }
-                }
-            }),
-            Action::TakeUp => {
-                Box::pin(take_up(&context.host, context.locks.as_ref(), context.resume.as_ref(), &context.cancel))
-            }
-            Action::Start { .. } | Action::SetAside => Box::pin(mend::act(context, action)),
-        };
-        self.acting = Some((action, acting));
-        now
-    }
-
-    fn acted(&mut self, acted: Acted) {
-        self.acting = None;
-        let now = self.now();
-        let mended = match acted {
-            Acted::NotDone => {
-                self.act_from = now + MAKE_ROOM;
-                None
-            }
-            Acted::Freed => None,
-            Acted::Resumed(ok) => {
-                self.memory.resumed(ok, now);
-                self.shared.resumed(ok);
-                None
-            }
-            Acted::Started(unit, reason, mended) => {
-                self.memory.started(unit, reason, now);
-                // What was seen before the start says nothing any more.
-                self.units.insert(unit, (UnitIs::Changing, now));
-                Some(mended)
-            }
-            Acted::SetAside(mended) => {
-                self.memory.set_aside(now);
-                Some(mended)
-            }
-        };
-        if let Some(mended) = mended {
-            self.shared.mended(mended.reason);
-            self.mended.push(mended);
-            let surplus = self.mended.len().saturating_sub(KEPT_MENDED);
-            self.mended.drain(..surplus);
-        }
-        // What was true before is not any more. The records are looked at before anything else is decided.
-        self.look_at_records();
-        self.hints.add([Part::Slots, Part::Units, Part::Healthz, Part::Runtime, Part::KubeletState].map(Subject::Part));
-        self.hints.add([Subject::Configuration]);
-        self.act_from = self.act_from.max(now + super::schedule::GATHER * 5);
-    }
-
-    /// The last word to the cluster. What it does not hear in time it does not hear.
-    pub async fn say_farewell(&mut self) {
-        self.saying = None;
-        let (Some(member), Ok(Some(node)), Some(last)) = (&self.member, &self.seen.node, &self.last) else { return };
-        let farewell = say::missing(&[say::farewell(last)], node);
-        // A node that is gone or was never told anything needs no last word.
-        if !farewell.is_empty() && (self.has_said || !node.own_conditions.is_empty()) {
-            let now = self.context.host.clock.now();
-            let said = member.cluster.set_conditions(&farewell, now, FAREWELL);
-            let _ = tokio::time::timeout(FAREWELL, said).await;
-        }
-    }
-}
-
-/// Writes conditions, then the events of those that changed. Gives the number of events.
-async fn send(
-    cluster: &dyn cluster::Cluster,
-    conditions: &[flexnode_kube::OwnCondition],
-    node: &NodeView,
-    at: jiff::Timestamp,
-) -> Result<usize, ApiProblem> {
-    cluster.set_conditions(conditions, at, SAY).await?;
-    let mut events = 0;
-    for condition in conditions.iter().filter(|condition| say::is_event(condition, node)) {
-        cluster.event(condition, at, SAY).await?;
-        events += 1;
-    }
-    Ok(events)
 }
 
 /// The end of a future that may not be there.

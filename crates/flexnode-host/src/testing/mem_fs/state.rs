@@ -1,20 +1,22 @@
 //! The operations of the file system in memory.
 
+mod arrange;
+mod disk;
+mod paths;
+
 use super::fault::{Fault, Op};
 use super::inode::{Body, Data, Inode};
-use crate::testing::power::{Device, Doubts, Moment, Part};
+use crate::testing::power::{Device, Moment, Part};
 use crate::{DirEntry, FileKind, Stat};
+use paths::Place;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{OsStr, OsString};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Component, Path, PathBuf};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ROOT_INO: u64 = 1;
 const ROOT_DEV: u64 = 1;
-/// Links that are followed on one path (path_resolution(7)).
-const MAX_LINKS: usize = 40;
 
 type Labeler = dyn Fn(&Path) -> Option<Vec<u8>> + Send + Sync;
 
@@ -39,19 +41,6 @@ pub(super) struct State {
     pub(super) recorded: Option<Vec<Moment>>,
     /// The operation that runs.
     running: (Op, PathBuf),
-}
-
-/// A resolved path.
-struct Place {
-    /// What is there.
-    ino: Option<u64>,
-    /// The directory that holds the name.
-    dir: u64,
-    name: OsString,
-    /// Without links.
-    path: PathBuf,
-    dev: u64,
-    read_only: bool,
 }
 
 impl State {
@@ -194,77 +183,6 @@ impl State {
         let data = inode.now.clone();
         self.device.meta(&self.running, ino, &data);
         Ok(())
-    }
-
-    /// Resolves `path`; the last component is followed when it is a link and `follow` says so. What is missing on the
-    /// way is an error, a missing last component is not.
-    fn find(&self, path: &Path, follow: bool) -> Result<Place, Errno> {
-        if path.as_os_str().len() > 4095 {
-            return Err(Errno::NAMETOOLONG);
-        }
-        let mut todo: VecDeque<OsString> = components(path);
-        let mut way: Vec<(OsString, u64)> = Vec::new();
-        let mut links = 0;
-        while let Some(name) = todo.pop_front() {
-            if name == ".." {
-                way.pop();
-                continue;
-            }
-            if name.len() > 255 {
-                return Err(Errno::NAMETOOLONG);
-            }
-            let dir = way.last().map_or(ROOT_INO, |(_, ino)| *ino);
-            let last = todo.is_empty();
-            let Some(&ino) = self.entries(dir)?.get(&name) else {
-                return if last { Ok(self.place(&way, name, None)) } else { Err(Errno::NOENT) };
-            };
-            match &self.inodes.get(&ino).ok_or(Errno::NOENT)?.now.body {
-                Body::Link(target) if !last || follow => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(Errno::LOOP);
-                    }
-                    if target.is_absolute() {
-                        way.clear();
-                    }
-                    for component in components(target).into_iter().rev() {
-                        todo.push_front(component);
-                    }
-                }
-                _ if last => return Ok(self.place(&way, name, Some(ino))),
-                _ => way.push((name, ino)),
-            }
-        }
-        // `/`, or a path that ended in `..`.
-        match way.pop() {
-            Some((name, ino)) => Ok(self.place(&way, name, Some(ino))),
-            None => Ok(self.place(&[], OsString::new(), Some(ROOT_INO))),
-        }
-    }
-
-    fn place(&self, way: &[(OsString, u64)], name: OsString, ino: Option<u64>) -> Place {
-        let path = Path::new("/").join(way.iter().map(|(name, _)| name).collect::<PathBuf>()).join(&name);
-        let dir = way.last().map_or(ROOT_INO, |(_, ino)| *ino);
-        let (mut dev, mut read_only) = (ROOT_DEV, false);
-        for ino in std::iter::once(ROOT_INO).chain(way.iter().map(|(_, ino)| *ino)).chain(ino) {
-            let Some(inode) = self.inodes.get(&ino) else { continue };
-            dev = inode.mounted.unwrap_or(dev);
-            read_only |= inode.read_only;
-        }
-        Place { ino, dir, name, path, dev, read_only }
-    }
-
-    /// A place that exists.
-    fn there(&self, path: &Path, follow: bool) -> Result<(Place, u64), Errno> {
-        let place = self.find(path, follow)?;
-        let ino = place.ino.ok_or(Errno::NOENT)?;
-        Ok((place, ino))
-    }
-
-    /// A place that exists and may be changed.
-    fn writable_place(&self, path: &Path, follow: bool) -> Result<(Place, u64), Errno> {
-        let (place, ino) = self.there(path, follow)?;
-        if place.read_only { Err(Errno::ROFS) } else { Ok((place, ino)) }
     }
 
     fn stat_of(&self, place: &Place) -> Option<Stat> {
@@ -488,109 +406,4 @@ impl State {
     pub(super) fn writable(&mut self, path: &Path) -> Result<bool, Errno> {
         Ok(!self.there(path, true)?.0.read_only)
     }
-}
-
-/// Arranging, outside of what the code under test does.
-impl State {
-    pub(super) fn put_dir(&mut self, path: &Path, mode: u32) -> Result<(), Errno> {
-        if let Some(dir) = path.parent()
-            && self.stat(dir)?.is_none()
-        {
-            self.put_dir(dir, 0o755)?;
-        }
-        match self.find(path, true)?.ino {
-            Some(ino) => {
-                self.entries(ino)?;
-                self.inode(ino)?.change().mode = mode;
-            }
-            None => drop(self.create(path, Body::dir(), mode)?),
-        }
-        self.sync_all();
-        Ok(())
-    }
-
-    pub(super) fn put(&mut self, path: &Path, body: Body, mode: u32) -> Result<(), Errno> {
-        let dir = path.parent().ok_or(Errno::INVAL)?;
-        if self.stat(dir)?.is_none() {
-            self.put_dir(dir, 0o755)?;
-        }
-        if self.find(path, false)?.ino.is_some() {
-            self.unlink(path)?;
-        }
-        self.create(path, body, mode)?;
-        self.sync_all();
-        Ok(())
-    }
-
-    pub(super) fn take(&mut self, path: &Path) -> Result<(), Errno> {
-        let Ok((place, _)) = self.there(path, false) else { return Ok(()) };
-        self.change_entries(place.dir, |entries| {
-            entries.remove(&place.name);
-        })?;
-        self.sync_all();
-        Ok(())
-    }
-
-    pub(super) fn mount(&mut self, path: &Path, device: Option<u64>) -> Result<(), Errno> {
-        let (_, ino) = self.there(path, true)?;
-        let outside = self.dev_of_dir(path)?;
-        self.inode(ino)?.mounted = device.map(|device| if device == 0 { outside } else { device });
-        Ok(())
-    }
-
-    pub(super) fn set_read_only(&mut self, path: &Path, read_only: bool) -> Result<(), Errno> {
-        let (_, ino) = self.there(path, true)?;
-        self.inode(ino)?.read_only = read_only;
-        Ok(())
-    }
-
-    pub(super) fn sync_all(&mut self) {
-        self.device.is(self.inodes.iter().map(|(ino, inode)| (*ino, inode.now.clone())));
-    }
-
-    pub(super) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        let mut todo = vec![ROOT_INO];
-        while let Some(ino) = todo.pop() {
-            let Some(inode) = self.inodes.get(&ino) else { continue };
-            let data = &inode.now;
-            (data.mode, data.owner, &data.xattrs, inode.mounted, inode.read_only).hash(&mut hasher);
-            match &data.body {
-                Body::File(bytes) => bytes.hash(&mut hasher),
-                Body::Link(target) => target.hash(&mut hasher),
-                Body::Other => 0_u8.hash(&mut hasher),
-                Body::Dir(entries) => {
-                    entries.len().hash(&mut hasher);
-                    entries.keys().for_each(|name| name.hash(&mut hasher));
-                    todo.extend(entries.values());
-                }
-            }
-        }
-        hasher.finish()
-    }
-
-    /// What is there when the power went at `moment`, and the doubts were resolved so. What was mounted and read-only then
-    /// is so still.
-    pub(super) fn after(&self, moment: &Moment, doubts: &mut Doubts) -> State {
-        let left = moment.device().left(doubts);
-        let flags = |ino| self.inodes.get(&ino).map_or((None, false), |inode| (inode.mounted, inode.read_only));
-        let inode = |(ino, now): (u64, Arc<Data>)| {
-            let (mounted, read_only) = flags(ino);
-            (ino, Inode { now, mounted, read_only })
-        };
-        let mut after = self.with(left.clone().into_iter().map(inode).collect(), Device::default());
-        after.next_ino = left.last_key_value().map_or(ROOT_INO, |(ino, _)| *ino).max(after.next_ino - 1) + 1;
-        after.device = Device::of(left);
-        after
-    }
-}
-
-fn components(path: &Path) -> VecDeque<OsString> {
-    path.components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some(OsStr::new("..").to_owned()),
-            _ => None,
-        })
-        .collect()
 }
