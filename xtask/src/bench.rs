@@ -148,7 +148,8 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         let date = jiff::Timestamp::now().strftime("%F").to_string();
         let built = args.agent.as_ref().map_or("the release", |_| "a program that was given, not the release");
         let text = report::render(&date, &report::Machine::this()?, built, args.pairs, &all);
-        std::fs::write(page, text).with_context(|| page.display().to_string())?;
+        let old = std::fs::read_to_string(page).unwrap_or_default();
+        std::fs::write(page, report::with_kept(&text, &old)).with_context(|| page.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }

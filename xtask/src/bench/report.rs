@@ -70,6 +70,15 @@ pub fn render(date: &str, machine: &Machine, built: &str, pairs: usize, measures
     page
 }
 
+/// Everything from this line on is of other origin and stays when the figures are written again.
+const KEPT: &str = "<!-- From here on `bench --write` keeps what is there. -->";
+
+/// The new page with the end of the old one that is not of this command.
+pub fn with_kept(page: &str, old: &str) -> String {
+    let kept = old.split_once(KEPT).map_or("\n", |(_, kept)| kept);
+    format!("{page}\n{KEPT}{kept}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +94,12 @@ mod tests {
         assert!(page.contains("- machine: Some CPU, 2 cores, 8192 MiB of memory, Linux 6.1.0\n"), "{page}");
         assert!(page.contains("\n| size | 12.50 MB |  |  | ≤ 12 MB | **no** |\n"), "{page}");
         assert!(page.ends_with("\n| start | 2.00 ms | 1.00 ms | 1.20 × | ≤ 1.25 × | yes |\n"), "{page}");
+    }
+
+    #[test]
+    fn what_others_wrote_stays() {
+        let old = format!("# Old\n\n{KEPT}\n\n## Power cuts\n");
+        assert_eq!(with_kept("# New\n", &old), format!("# New\n\n{KEPT}\n\n## Power cuts\n"));
+        assert_eq!(with_kept("# New\n", ""), format!("# New\n\n{KEPT}\n"));
     }
 }
