@@ -10,6 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+/// How long the last words of a program that has ended may take on a busy machine, where something keeps its output open.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// How a program ended and what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
@@ -105,7 +108,7 @@ impl Running {
     pub fn wait_with(mut self, limit: Duration, mut each: impl FnMut(Stream, &[u8])) -> Result<Output> {
         let end = Instant::now() + limit;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let mut status = None;
+        let (mut status, mut quiet) = (None, None);
         loop {
             match self.pieces.recv_timeout(Duration::from_millis(50)) {
                 Ok((stream, piece)) => {
@@ -117,8 +120,14 @@ impl Running {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 // It ended, but something that it started keeps the pipe open.
-                Err(RecvTimeoutError::Timeout) if status.is_some() => break,
-                Err(RecvTimeoutError::Timeout) => status = self.child.try_wait()?,
+                Err(RecvTimeoutError::Timeout) if quiet.is_some_and(|since: Instant| since.elapsed() >= LINGER) => {
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) if quiet.is_some() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    status = self.child.try_wait()?;
+                    quiet = status.map(|_| Instant::now());
+                }
             }
             self.stop_if_late(end, limit)?;
         }

@@ -18,12 +18,12 @@ const KNOWN: [&str; 3] = ["file /run/aks-flex-node.lock:", "file /var/lib/system
 const HANG: &str = "FLEXNODE_HANG_LIMIT=1";
 
 /// The points of an operation, as the agent itself plans it: all crashes before a step, and of the rest what the seed chooses.
-fn chosen(node: &Node<'_>, operation: &str) -> Vec<Point> {
+fn chosen(node: &Node<'_>, operation: &str, seed: u64) -> Vec<Point> {
     let output = node.agent(&["plan", operation, "--output", "json"]).success().unwrap();
     let all_points = points::of_plan(&serde_json::from_str(&output.stdout).unwrap());
     assert!(all_points.len() > 8 * 6, "{}", output.stdout);
-    let chosen = points::choose(&all_points, points::seed(), all());
-    let (seed, of) = (points::seed(), all_points.len());
+    let chosen = points::choose(&all_points, seed, all());
+    let of = all_points.len();
     report(&format!("crash suite, {operation}: seed {seed}, {} of {of} points", chosen.len()));
     chosen
 }
@@ -49,14 +49,14 @@ fn start_and_reset_that_end_at_each_step_end_ready_and_clean() {
     let cluster = Cluster::new();
     let node = cluster.node_with("killed", &[(NEW, BUNDLE)], true);
     let before = look(&node);
-    let begin = Instant::now();
-    for point in chosen(&node, "start") {
+    let (seed, begin) = (points::seed(), Instant::now());
+    for point in chosen(&node, "start", seed) {
         meet(&node, &point, &["start"]);
     }
     node.start();
     node.wait_ready();
 
-    for point in chosen(&node, "reset") {
+    for point in chosen(&node, "reset", seed) {
         meet(&node, &point, &["reset", "--yes", "--remove-agent"]);
     }
     let output = node.agent(&["reset", "--yes", "--remove-agent"]);

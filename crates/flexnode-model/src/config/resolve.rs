@@ -81,11 +81,22 @@ impl Config {
     }
 
     /// What differs between the goal that is applied and `told`, the one that this file leads to on this host, without what
-    /// only follows from another setting that differs: nobody wrote it, and with the other settings edited it is the same.
-    /// Where nothing else differs, it is told: then the host has changed.
+    /// only follows: from another setting that differs, or from what the artifact source holds. Nobody wrote it, and with the
+    /// other settings edited it is the same. Where nothing else differs, it is told: then the host or the source has changed.
     pub fn differences(&self, facts: &HostFacts, applied: &MachineGoal, told: &MachineGoal) -> Vec<Difference> {
         let all = applied.differences(told);
         let mut like = told.clone();
+        like.artifacts.clone_from(&applied.artifacts);
+        let is_open = |text: &Option<String>| text.as_deref().is_none_or(|text| text.trim().is_empty());
+        for (written, mine, theirs) in [
+            (&self.components.containerd, &mut like.containerd_version, &applied.containerd_version),
+            (&self.components.runc, &mut like.runc_version, &applied.runc_version),
+            (&self.networking.cni_version, &mut like.cni_version, &applied.cni_version),
+        ] {
+            if is_open(written) {
+                mine.clone_from(theirs);
+            }
+        }
         let computed = computed_reservation(applied.kubelet.max_pods, facts);
         for (resource, amount) in &applied.kubelet.kube_reserved {
             let written = self.node.kubelet.kube_reserved.contains_key(resource);

@@ -362,6 +362,15 @@ fn what_only_follows_from_another_setting_is_no_difference_of_its_own() {
     let both = [("node.kubelet.kubeReserved.memory".to_owned(), true), ("node.maxPods".to_owned(), true)];
     assert_eq!(paths(&config, &applied, &told), both);
     assert_eq!(paths(&with, &told, &applied), both);
+    // What a source holds follows from the version that is gone to.
+    let mut applied = told.clone();
+    applied.kubernetes_version = "1.37.0".into();
+    applied.containerd_version = Some("2.1.9".into());
+    applied.artifacts.insert("kubernetes/v1.37.0/bin/linux/amd64/kubelet".into(), "00ff".into());
+    assert_eq!(paths(&config, &applied, &told), [("components.kubernetes".to_owned(), true)]);
+    let applied = MachineGoal { kubernetes_version: told.kubernetes_version.clone(), ..applied };
+    let source = [("artifacts.kubernetes/v1.37.0/bin/linux/amd64/kubelet", false), ("components.containerd", true)];
+    assert_eq!(paths(&config, &applied, &told), source.map(|(path, editable)| (path.to_owned(), editable)));
     // The host itself has changed.
     let mut applied = told.clone();
     applied.kubelet.kube_reserved.insert("memory".into(), "1Mi".into());

@@ -4,6 +4,7 @@ use super::super::slots::repair;
 use super::super::upgrade::{self, Decision, Target, UpgradeOptions};
 use super::{Witness, ready};
 use crate::operations::{NodeContext, OperationError, OperationKind, applied, rollback};
+use crate::start::StartError;
 use crate::start::tests::{BUNDLE, CONFIG, World, config, pack_bundle, world};
 use crate::testing;
 use flexnode_host::cri::Image;
@@ -55,6 +56,9 @@ async fn another_version_keeps_everything_else_and_the_lines_to_edit_are_told() 
     assert_eq!(applied::edits_of_node(&context).await, Some(report.edits));
     let error = world.start().await.unwrap_err();
     assert!(error.hint().unwrap().contains("edit these lines"), "{:?}", error.hint());
+    let StartError::Differs { differences } = &error else { panic!("{error}") };
+    let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["components.kubernetes: 1.36.4 -> 1.36.3"]);
     // With the line edited all is as it should be.
     let edited = config(&json!({"a.example/x": "1"}), 110).replace("1.36.3", "1.36.4");
     world.fake.fs.put(CONFIG, edited, 0o600);
