@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "test code: a failed unwrap is a failed test")]
 
 use flexnode_host::testing::systemd_suite::{self, Scripts};
-use flexnode_host::{Command, Host, HostError, durable};
+use flexnode_host::{CgroupVersion, Command, Host, HostError, durable};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -186,6 +186,35 @@ async fn a_control_group_is_ended_and_removed() {
         assert!(host.cgroups.kill(path, WAIT).await.is_err(), "the own group is refused");
     }
     remove_unit(&host, unit).await;
+}
+
+/// C079: a kill that was killed itself leaves its group frozen, and nothing that is put into it runs.
+#[tokio::test]
+#[ignore = "needs root and writable control groups"]
+async fn a_group_that_was_left_frozen_runs_again() {
+    let (host, group) = (Host::real(), "flexnode-test-frozen");
+    let (root, file, frozen) = match host.cgroups.version().unwrap() {
+        CgroupVersion::V1 => ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN"),
+        CgroupVersion::V2 => ("/sys/fs/cgroup", "cgroup.freeze", "1"),
+    };
+    let dir = Path::new(root).join(group);
+    let inner = dir.join("inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    std::fs::write(inner.join("cgroup.procs"), child.id().to_string()).unwrap();
+    for at in [&dir, &inner] {
+        std::fs::write(at.join(file), frozen).unwrap();
+    }
+    assert!(host.cgroups.thaw(group).unwrap());
+    for at in [&dir, &inner] {
+        let state = std::fs::read_to_string(at.join(file)).unwrap();
+        assert!(["THAWED", "0"].contains(&state.trim()), "{state}");
+    }
+    assert!(!host.cgroups.thaw(group).unwrap(), "a second time there is nothing to do");
+    assert!(!host.cgroups.thaw("flexnode-test-none").unwrap());
+    host.cgroups.kill(group, WAIT).await.unwrap();
+    child.wait().unwrap();
+    host.cgroups.remove(group).unwrap();
 }
 
 #[tokio::test]
