@@ -1,4 +1,5 @@
 //! What the README tells people to type and to write is what the program takes.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use aks_flex_node::cli;
 use flexnode_model::CgroupLayout;
