@@ -49,6 +49,9 @@ enum Command {
     Test(test::Args),
 }
 
+/// The exit code of a program that ended by Ctrl-C, as shells tell it.
+const INTERRUPTED: u8 = 130;
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
@@ -61,6 +64,11 @@ fn main() -> ExitCode {
         Command::Test(args) => Ok(test::run(root(), &args)),
     };
     result.unwrap_or_else(|error| {
+        // What was under way when a person pressed Ctrl-C is no news to them.
+        if flexnode_lab::interrupt::pending() {
+            eprintln!("interrupted");
+            return ExitCode::from(INTERRUPTED);
+        }
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
     })
