@@ -85,6 +85,7 @@ pub fn run(root: &Path, args: &Args) -> ExitCode {
     phase("contract", "unit", &|| crate::contract::run(root, false).map(|()| Verdict::Passed));
     phase("rungs 3 and 4: systemd hosts and a cluster", "system", &|| system(root, args));
     phase("rung 5: a machine with a kernel of its own", "machine", &|| machine(root, args));
+    phase("rung 5: power cuts on a recorded disk", "machine", &|| power_cuts(root, args));
     println!("\n{}", summary(&phases));
     print!("{}", std::fs::read_to_string(told(root)).unwrap_or_default());
     if !args.all {
@@ -135,6 +136,23 @@ fn machine(root: &Path, args: &Args) -> Result<Verdict> {
     }
     // An emulated machine uses all the processors that there are.
     system_tests(root, args, 1, "--test-threads=1", |name| name == MACHINE)
+}
+
+/// States of a recorded disk that a run of all tests checks.
+const STATES: u64 = 36;
+
+fn power_cuts(root: &Path, args: &Args) -> Result<Verdict> {
+    if !args.all && !args.only.iter().any(|only| only == "machine") {
+        return Ok(Verdict::LeftOut(
+            "the recording takes some minutes: `cargo xtask torture --states 36` runs it".into(),
+        ));
+    }
+    if let Some(why) = flexnode_lab::prerequisites::missing_for_machine() {
+        return Ok(Verdict::LeftOut(why));
+    }
+    let run = crate::torture::Real { states: STATES, seed: args.seed, boot: 1, results: None };
+    let good = crate::torture::real(root, &run, None, &told(root))?;
+    Ok(if good { Verdict::Passed } else { Verdict::Failed("a power cut left a disk without a version".into()) })
 }
 
 /// The file of the tests that need a machine.

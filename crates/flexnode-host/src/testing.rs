@@ -25,7 +25,7 @@ pub use clock::FakeClock;
 pub use commands::FakeCommands;
 pub use host::FakeHost;
 pub use kernel::{FakeKernel, KernelState};
-pub use mem_fs::{Fault, MemFs, Op};
+pub use mem_fs::{Fault, Given, MemFs, Op};
 pub use mounts::{FakeMounts, mount_point};
 pub use network::FakeNetwork;
 pub use power::{Cut, History};

@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -63,7 +63,13 @@ pub struct Options {
     pub manual_approval: bool,
     /// More arguments for a program.
     pub arguments: Vec<(Program, String)>,
+    /// It takes the place of an earlier one, whose files [`ControlPlane::keep_identity`] put into this directory: nodes
+    /// that joined that one take it for the same.
+    pub identity: Option<PathBuf>,
 }
+
+/// What a node knows a cluster by, and what the cluster knows a node by.
+const IDENTITY: [&str; 5] = ["ca.crt", "ca.key", "sa.key", "sa.pub", "token"];
 
 /// etcd, kube-apiserver, kube-controller-manager and kube-scheduler of a lab. They end when this is dropped, unless the lab is kept.
 #[derive(Debug)]
@@ -85,7 +91,13 @@ impl ControlPlane {
     pub fn new(lab: &Lab, options: &Options) -> Result<Self> {
         let (programs, etcd) = (kubernetes::programs(kubernetes::NEW)?, Packages::of(Suite::Forky)?.program("etcd")?);
         let record = Record::create(&lab.record().part("control-plane"))?;
-        let authority = Authority::create(&record.folder, "lab-ca")?;
+        let authority = match &options.identity {
+            None => Authority::create(&record.folder, "lab-ca")?,
+            Some(earlier) => {
+                copy_identity(earlier, &record.folder)?;
+                Authority::open(&record.folder)
+            }
+        };
         let mut this = Self {
             lab: lab.clone(),
             record,
@@ -147,6 +159,13 @@ impl ControlPlane {
     pub fn token(&self) -> Result<String> {
         let path = self.record.folder.join("token");
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// Copies what [`Options::identity`] takes into a directory, which is made: keys of this cluster among it.
+    pub fn keep_identity(&self, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        copy_identity(&self.record.folder, folder)
     }
 
     /// The administrator's kubeconfig. Its server is reached from the lab's network namespace and from hosts.
@@ -273,9 +292,12 @@ impl ControlPlane {
     }
 
     fn set_up(&self) -> Result<()> {
-        let random = uuid()?;
-        let (id, secret) = (&random[..6], &random[6..22]);
-        fs::write(self.record.folder.join("token"), format!("{id}.{secret}"))?;
+        if self.options.identity.is_none() {
+            let random = uuid()?;
+            fs::write(self.record.folder.join("token"), format!("{}.{}", &random[..6], &random[6..22]))?;
+        }
+        let token = self.token()?;
+        let (id, secret) = token.split_once('.').context("the token has no dot")?;
         let mut items = vec![
             token_object(id, secret, &Token::default()),
             binding("lab-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
@@ -358,6 +380,13 @@ impl ControlPlane {
             children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         }
     }
+}
+
+fn copy_identity(from: &Path, to: &Path) -> Result<()> {
+    for file in IDENTITY {
+        fs::copy(from.join(file), to.join(file)).with_context(|| format!("cannot copy {file} of a cluster"))?;
+    }
+    Ok(())
 }
 
 impl Drop for ControlPlane {

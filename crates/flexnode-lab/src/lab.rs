@@ -2,7 +2,7 @@
 
 use crate::record::{self, Record};
 use crate::run::must;
-use crate::{cache, prerequisites};
+use crate::{cache, poll, prerequisites};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -43,19 +43,32 @@ impl Lab {
         prerequisites::ensure()?;
         sweep()?;
         for slot in slots_after_last()? {
-            let folder = folder(slot)?;
-            let Some(lock) = try_lock(slot)? else { continue };
-            if folder.exists() {
-                continue;
+            if let Some(lab) = Self::take(slot)? {
+                return Ok(lab);
             }
-            fs::write(last_file()?, slot.to_string())?;
-            let record = Record::create(&folder)?;
-            let inner = Inner { slot, record, kept: AtomicBool::new(false), lock: Some(lock) };
-            let lab = Self { inner: Arc::new(inner) };
-            lab.make_network().context("cannot make the lab's network")?;
-            return Ok(lab);
         }
         bail!("all {} slots for labs are taken; `cargo xtask lab down` removes kept ones", SLOTS.count());
+    }
+
+    /// As [`Lab::new`], with this slot: for machines that have its addresses already. It is waited for when it is taken.
+    pub fn at(slot: u8) -> Result<Self> {
+        prerequisites::ensure()?;
+        sweep()?;
+        poll(Duration::from_secs(600), Duration::from_secs(1), &format!("slot {slot} to be free"), || Self::take(slot))
+    }
+
+    fn take(slot: u8) -> Result<Option<Self>> {
+        let folder = folder(slot)?;
+        let Some(lock) = try_lock(slot)? else { return Ok(None) };
+        if folder.exists() {
+            return Ok(None);
+        }
+        fs::write(last_file()?, slot.to_string())?;
+        let record = Record::create(&folder)?;
+        let inner = Inner { slot, record, kept: AtomicBool::new(false), lock: Some(lock) };
+        let lab = Self { inner: Arc::new(inner) };
+        lab.make_network().context("cannot make the lab's network")?;
+        Ok(Some(lab))
     }
 
     /// The lab that was kept, if there is one.

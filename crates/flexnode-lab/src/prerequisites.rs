@@ -23,7 +23,15 @@ const PROGRAMS: [(&str, &str); 11] = [
 ];
 
 /// What a machine of rung 5 needs more.
-const MACHINE_PROGRAMS: [(&str, &str); 2] = [("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs")];
+const MACHINE_PROGRAMS: [(&str, &str); 7] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+    ("e2undo", "e2fsprogs"),
+    ("losetup", "mount"),
+    ("blockdev", "util-linux"),
+    ("tar", "tar"),
+];
 
 /// What measuring needs more: the release's symbols are split off, and a program's peak memory is read.
 const MEASURE_PROGRAMS: [(&str, &str); 3] = [("objcopy", "binutils"), ("readelf", "binutils"), ("time", "time")];

@@ -15,8 +15,8 @@ use std::sync::Mutex;
 /// Where versions are.
 const BASE: &str = "/opt/unbounded/node";
 
-/// What other people have on a host, in and beside the agent's places.
-const FOREIGN: &str = "set -e
+/// What other people have on a host, in and beside the agent's places: a script that puts it there.
+pub const FOREIGN: &str = "set -e
 mkdir -p /opt/cni/bin /etc/cni/net.d /opt/unbounded /etc/unbounded /var/lib/kubelet /var/lib/other /usr/local/bin
 echo other >/opt/cni/bin/other-plugin; ln -s /usr/bin/true /opt/cni/bin/other-link; ln -s /nowhere/bridge-two /opt/cni/bin/other-dangling
 echo '{}' >/etc/cni/net.d/87-other.conflist; echo text >/opt/unbounded/of-a-person; echo text >/etc/unbounded/of-a-person
@@ -81,43 +81,61 @@ impl<'a> Checker<'a> {
 
     /// All that is wrong, as lines for a person; nothing when all is right.
     pub fn problems(&self) -> Vec<String> {
-        let state = self.json("/etc/aks-flex-node/daemon-state.json");
-        let stopped = state["flexnode"]["stoppedByPerson"] == true;
-        let mut problems = Vec::new();
-        let seen = self.look();
-        let first = |part: &str| lines(&seen, part).first().cloned().unwrap_or_default();
-        let current = first("current");
-        if current.is_empty() || current.contains('/') {
-            problems.push(format!("the link of the active version is {current:?}"));
-        }
-        if state["flexnode"]["activeSlot"] != current.as_str() {
-            problems.push(format!("{current} is active, and the state says {}", state["flexnode"]["activeSlot"]));
-        }
-        problems.extend(self.slots(&current, lines(&seen, "entries")));
-        problems.extend(units(&seen, stopped));
-        problems.extend(lines(&seen, "running").iter().filter_map(|exe| {
-            let own = exe.starts_with(&format!("{BASE}/{current}/"));
-            (stopped && !exe.contains("containerd-shim") || !own).then(|| format!("{exe} runs"))
-        }));
-        problems.extend(links(&seen));
-        if !stopped && first("healthz") != "ok" {
-            problems.push(format!("kubelet's healthz says {:?}", first("healthz")));
-        }
-        if first("lock") != "0" {
-            problems.push("the lock is held".to_owned());
-        }
-        // C035
-        problems.extend(lines(&seen, "temporary").iter().map(|path| format!("{path} is left over")));
-        problems
-            .extend(lines(&seen, "tried").iter().map(|path| format!("{path} of the container that was tried is left")));
-        problems.extend(self.kept());
-        problems.extend(differences(&self.foreign, lines(&seen, "foreign")));
-        if !stopped && problems.is_empty() {
-            problems.extend(self.not_ready(&current));
-        }
-        problems
+        problems(self, &self.foreign)
     }
+}
 
+/// What a checker sees of a host. The parts of [`Sight::look`] are those that [`LOOK`] prints.
+pub trait Sight {
+    /// Everything, as lines by the name of their part.
+    fn look(&self) -> BTreeMap<String, Vec<String>>;
+    /// A file's JSON; null when there is none.
+    fn json(&self, path: &str) -> Value;
+    /// Mode and SHA-256 of each file of a directory, by its path in it.
+    fn files_of(&self, dir: &str) -> BTreeMap<String, (u64, String)>;
+    /// Why the Node of the active version is not Ready.
+    fn not_ready(&self, current: &str) -> Option<String>;
+}
+
+/// All that is wrong with a host, where `foreign` are the lines of what belongs to others.
+pub fn problems(sight: &dyn Sight, foreign: &[String]) -> Vec<String> {
+    let state = sight.json("/etc/aks-flex-node/daemon-state.json");
+    let stopped = state["flexnode"]["stoppedByPerson"] == true;
+    let mut problems = Vec::new();
+    let seen = sight.look();
+    let first = |part: &str| lines(&seen, part).first().cloned().unwrap_or_default();
+    let current = first("current");
+    if current.is_empty() || current.contains('/') {
+        problems.push(format!("the link of the active version is {current:?}"));
+    }
+    if state["flexnode"]["activeSlot"] != current.as_str() {
+        problems.push(format!("{current} is active, and the state says {}", state["flexnode"]["activeSlot"]));
+    }
+    problems.extend(slots(sight, &current, lines(&seen, "entries")));
+    problems.extend(units(&seen, stopped));
+    problems.extend(lines(&seen, "running").iter().filter_map(|exe| {
+        let own = exe.starts_with(&format!("{BASE}/{current}/"));
+        (stopped && !exe.contains("containerd-shim") || !own).then(|| format!("{exe} runs"))
+    }));
+    problems.extend(links(&seen));
+    if !stopped && first("healthz") != "ok" {
+        problems.push(format!("kubelet's healthz says {:?}", first("healthz")));
+    }
+    if first("lock") != "0" {
+        problems.push("the lock is held".to_owned());
+    }
+    // C035
+    problems.extend(lines(&seen, "temporary").iter().map(|path| format!("{path} is left over")));
+    problems.extend(lines(&seen, "tried").iter().map(|path| format!("{path} of the container that was tried is left")));
+    problems.extend(kept(sight));
+    problems.extend(differences(foreign, lines(&seen, "foreign")));
+    if !stopped && problems.is_empty() {
+        problems.extend(sight.not_ready(&current));
+    }
+    problems
+}
+
+impl Sight for Checker<'_> {
     fn look(&self) -> BTreeMap<String, Vec<String>> {
         let told = self.node.host.sh(LOOK).unwrap().stdout;
         let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -135,42 +153,6 @@ impl<'a> Checker<'a> {
     fn json(&self, path: &str) -> Value {
         let text = self.node.host.read(path).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or(Value::Null)
-    }
-
-    /// The active slot is whole, and nothing is beside the slots that has no business there.
-    fn slots(&self, current: &str, entries: &[String]) -> Vec<String> {
-        let mut problems = Vec::new();
-        let is_slot = |name: &str| name.split('-').next_back().is_some_and(|hash| hash.len() == 8);
-        for entry in entries.iter().filter(|entry| *entry != "current" && !is_slot(entry)) {
-            problems.push(format!("{BASE}/{entry} is no version"));
-        }
-        // The active one, the previous, one more that is kept, and what the last goal of a series made of both versions.
-        let slots = entries.iter().filter(|entry| *entry != "current").count();
-        if slots > 5 {
-            problems.push(format!("{slots} versions are installed"));
-        }
-        let dir = format!("{BASE}/{current}");
-        let manifest = self.json(&format!("{dir}/etc/manifest.json"));
-        let Some(files) = manifest["files"].as_object() else {
-            problems.push(format!("{dir} has no manifest"));
-            return problems;
-        };
-        let there = self.files_of(&dir);
-        for (name, entry) in files {
-            let wanted = (entry["sha256"].as_str().unwrap_or_default(), entry["mode"].as_u64().unwrap_or_default());
-            match there.get(name) {
-                None => problems.push(format!("{dir}/{name} is missing")),
-                Some((mode, digest)) if (digest.as_str(), *mode) != wanted => {
-                    problems.push(format!("{dir}/{name} is {mode:o} {digest}, not {:o} {}", wanted.1, wanted.0));
-                }
-                Some(_) => {}
-            }
-        }
-        let named: BTreeSet<&str> = files.keys().map(String::as_str).chain(["etc/manifest.json"]).collect();
-        for name in there.keys().filter(|name| !named.contains(name.as_str())) {
-            problems.push(format!("{dir}/{name} is not in the manifest"));
-        }
-        problems
     }
 
     /// Mode and digest of each file of a directory.
@@ -205,15 +187,6 @@ impl<'a> Checker<'a> {
         entries.into_iter().map(of).collect()
     }
 
-    /// The journal is closed, and no upgrade's copies wait for their end.
-    fn kept(&self) -> Option<String> {
-        let record = self.json("/var/lib/aks-flex-node/journal/record.json");
-        if record.is_null() || record["phase"] == "closed" {
-            return None;
-        }
-        Some(format!("the journal is open: {} at step {}, {}", record["operation"], record["step"], record["phase"]))
-    }
-
     /// The API server has to call the Node Ready, of the active version.
     fn not_ready(&self, current: &str) -> Option<String> {
         let version = format!("v{}", current.split('-').next().unwrap_or_default());
@@ -227,6 +200,51 @@ impl<'a> Checker<'a> {
         });
         ready.err().map(|error| format!("{error:#}"))
     }
+}
+
+/// The active slot is whole, and nothing is beside the slots that has no business there.
+fn slots(sight: &dyn Sight, current: &str, entries: &[String]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let is_slot = |name: &str| name.split('-').next_back().is_some_and(|hash| hash.len() == 8);
+    for entry in entries.iter().filter(|entry| *entry != "current" && !is_slot(entry)) {
+        problems.push(format!("{BASE}/{entry} is no version"));
+    }
+    // The active one, the previous, one more that is kept, and what the last goal of a series made of both versions.
+    let slots = entries.iter().filter(|entry| *entry != "current").count();
+    if slots > 5 {
+        problems.push(format!("{slots} versions are installed"));
+    }
+    let dir = format!("{BASE}/{current}");
+    let manifest = sight.json(&format!("{dir}/etc/manifest.json"));
+    let Some(files) = manifest["files"].as_object() else {
+        problems.push(format!("{dir} has no manifest"));
+        return problems;
+    };
+    let there = sight.files_of(&dir);
+    for (name, entry) in files {
+        let wanted = (entry["sha256"].as_str().unwrap_or_default(), entry["mode"].as_u64().unwrap_or_default());
+        match there.get(name) {
+            None => problems.push(format!("{dir}/{name} is missing")),
+            Some((mode, digest)) if (digest.as_str(), *mode) != wanted => {
+                problems.push(format!("{dir}/{name} is {mode:o} {digest}, not {:o} {}", wanted.1, wanted.0));
+            }
+            Some(_) => {}
+        }
+    }
+    let named: BTreeSet<&str> = files.keys().map(String::as_str).chain(["etc/manifest.json"]).collect();
+    for name in there.keys().filter(|name| !named.contains(name.as_str())) {
+        problems.push(format!("{dir}/{name} is not in the manifest"));
+    }
+    problems
+}
+
+/// The journal is closed, and no upgrade's copies wait for their end.
+fn kept(sight: &dyn Sight) -> Option<String> {
+    let record = sight.json("/var/lib/aks-flex-node/journal/record.json");
+    if record.is_null() || record["phase"] == "closed" {
+        return None;
+    }
+    Some(format!("the journal is open: {} at step {}, {}", record["operation"], record["step"], record["phase"]))
 }
 
 fn lines<'a>(seen: &'a BTreeMap<String, Vec<String>>, part: &str) -> &'a [String] {

@@ -59,7 +59,8 @@ impl<'a> Guest<'a> {
             Share { from: agent(false), to: PathBuf::from(AGENT) },
             Share { from: bundle(NEW), to: PathBuf::from(BUNDLE) },
         ];
-        let machine = Machine::new(&cluster.lab, name, Options { read_only_usr, shares }).unwrap();
+        let machine =
+            Machine::new(&cluster.lab, name, Options { read_only_usr, shares, ..Options::default() }).unwrap();
         let (control_plane, at) = (&cluster.control_plane, machine.address());
         let config = node::config_for(control_plane, (name, &at), NEW.kubernetes, NEW.suite, BUNDLE).unwrap();
         machine.put("/etc/cni/net.d/10-lab.conflist", machine.network_plugin_config(), 0o644).unwrap();

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod check;
+mod real;
 mod scenario;
 mod search;
 mod stores;

@@ -83,7 +83,8 @@ impl Action {
 }
 
 fn told<T, E: Error + Send + Sync + 'static>(result: Result<T, E>) -> Result<(), String> {
-    result.map(drop).map_err(|e| report::layers(&e).join(": "))
+    // The second form names which of the checks failed.
+    result.map(drop).map_err(|e| format!("{} ({e:?})", report::layers(&e).join(": ")))
 }
 
 /// An operation on a host on which others ran before.

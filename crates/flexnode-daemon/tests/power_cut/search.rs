@@ -116,7 +116,7 @@ impl Search {
             return Ok(verdict);
         }
         tally.disks += 1;
-        check::readers(recorded, &disk)?;
+        check::readers(recorded.scenario.action, &disk)?;
         let failed = check::failed(&disk);
         let (verdict, disk) = self.mend(index, done, disk, again && twice.is_none(), failed.as_deref(), twice).await?;
         let Some(twice) = twice else {
@@ -126,7 +126,7 @@ impl Search {
         tally.cuts += 1;
         tally.again += 1;
         let second = |why: String| format!("after a second power cut (seed {twice}): {why}");
-        check::readers(recorded, &disk).map_err(second)?;
+        check::readers(recorded.scenario.action, &disk).map_err(second)?;
         let failed = check::failed(&disk);
         let (verdict, _) = self.mend(index, done, disk, again, failed.as_deref(), None).await.map_err(second)?;
         Ok(verdict)
@@ -148,7 +148,7 @@ impl Search {
             disk.record();
         }
         let world = World::boot(disk);
-        check::booted(recorded, &world)?;
+        check::booted(action, &world)?;
         let before = &recorded.before;
         if world.has_agent() {
             world.daemon().await;
@@ -188,7 +188,7 @@ impl Search {
                 Verdict::Gone
             }
             _ => {
-                let verdict = check::node(recorded, &world)?;
+                let verdict = check::node((&recorded.old, &recorded.new), &world)?;
                 Self::expected(action, done, finishes, &ran, verdict)?;
                 verdict
             }

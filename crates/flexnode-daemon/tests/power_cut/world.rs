@@ -18,7 +18,7 @@ use flexnode_kube::{ApiProblem, ApiServerFacts, ApiServerProbe, JoinProblem, Nam
 use flexnode_ops::{Cancel, Silent};
 use flexnode_stack::places;
 use flexnode_status::node::{NodeView, ReadyCondition};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -204,7 +204,11 @@ fn answers(fake: &FakeHost) {
 
 /// kubelet joins where it has not, or where a power cut took its files; it syncs nothing.
 fn joins(fs: &MemFs) {
-    let files = testing::kubelet_files();
+    let mut files = testing::kubelet_files();
+    // The cluster is the one of the configuration, whichever that is.
+    if let Some(joined) = kubeconfig(fs) {
+        files.iter_mut().filter(|(path, _)| *path == places::KUBECONFIG).for_each(|(_, text)| text.clone_from(&joined));
+    }
     let is_there = |path: &str, text: &str| {
         fs.lstat(Path::new(path)).ok().flatten().is_some_and(|stat| stat.kind == FileKind::File)
             && fs.text(path) == text
@@ -230,4 +234,17 @@ fn joins(fs: &MemFs) {
             return;
         }
     }
+}
+
+/// What kubelet writes after it has joined the cluster of the configuration.
+fn kubeconfig(fs: &MemFs) -> Option<String> {
+    let config: Value = serde_json::from_slice(&fs.read(Path::new(CONFIG), 1 << 20).ok()??).ok()?;
+    let kubelet = &config["node"]["kubelet"];
+    let (server, ca) = (kubelet["clusterFQDN"].as_str()?, kubelet["caCertData"].as_str()?);
+    let pem = testing::CERTIFICATE;
+    Some(format!(
+        "clusters:\n- name: c\n  cluster: {{server: 'https://{server}', certificate-authority-data: {ca}}}\n\
+         users:\n- name: u\n  user: {{client-certificate: {pem}, client-key: {pem}}}\n\
+         contexts:\n- name: x\n  context: {{cluster: c, user: u}}\ncurrent-context: x\n"
+    ))
 }

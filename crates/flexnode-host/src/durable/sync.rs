@@ -22,8 +22,29 @@ pub(super) fn dir(site: &'static str, fs: &dyn Fs, path: &Path) -> Result<(), Fs
 }
 
 #[cfg(not(any(test, feature = "testing")))]
-fn named<T>(_: &'static str, sync: impl FnOnce() -> T) -> T {
-    sync()
+fn named(site: &'static str, sync: impl FnOnce() -> Result<(), FsError>) -> Result<(), FsError> {
+    if left_out::is(site) { Ok(()) } else { sync() }
+}
+
+/// Syncs that a lab's build leaves out, so that a recorded disk shows that it notices: `FLEXNODE_LEAVE_OUT_SYNC` has their
+/// names with commas between them, or `all`.
+#[cfg(all(feature = "failpoints", not(any(test, feature = "testing"))))]
+mod left_out {
+    use std::sync::LazyLock;
+
+    const VARIABLE: &str = "FLEXNODE_LEAVE_OUT_SYNC";
+    static NAMES: LazyLock<String> = LazyLock::new(|| std::env::var(VARIABLE).unwrap_or_default());
+
+    pub(super) fn is(site: &str) -> bool {
+        NAMES.split(',').any(|name| name == site || name == "all")
+    }
+}
+
+#[cfg(not(any(feature = "failpoints", test, feature = "testing")))]
+mod left_out {
+    pub(super) const fn is(_: &str) -> bool {
+        false
+    }
 }
 
 #[cfg(any(test, feature = "testing"))]

@@ -27,6 +27,19 @@ pub struct MemFs {
     state: Arc<Mutex<State>>,
 }
 
+/// A node of a tree that [`MemFs::fill`] copies.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// A regular file.
+    File(Arc<Vec<u8>>),
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Link(PathBuf),
+    /// A device, socket or pipe.
+    Other,
+}
+
 impl Default for MemFs {
     fn default() -> Self {
         Self::new()
@@ -81,6 +94,26 @@ impl MemFs {
     pub fn put_special(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
         let path = path.as_ref();
         self.arrange("put", path, |state| state.put(path, Body::Other, mode));
+        self
+    }
+
+    /// Puts one node of a tree that is copied from elsewhere; its directory is there and its name is free. After the last
+    /// one comes [`MemFs::settle`]. A file's bytes are shared with the caller's.
+    pub fn fill(&self, path: impl AsRef<Path>, given: Given, mode: u32, owner: (u32, u32)) -> &Self {
+        let path = path.as_ref();
+        let body = match given {
+            Given::File(bytes) => Body::File(bytes),
+            Given::Dir => Body::dir(),
+            Given::Link(target) => Body::Link(target),
+            Given::Other => Body::Other,
+        };
+        self.arrange("fill in", path, |state| {
+            let is_link = matches!(body, Body::Link(_));
+            state.create(path, body, mode)?;
+            state.chown(path, owner.0, owner.1)?;
+            // An owner that changes takes bits of the mode along.
+            if is_link { Ok(()) } else { state.chmod(path, mode) }
+        });
         self
     }
 

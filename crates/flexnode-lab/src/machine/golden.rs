@@ -54,6 +54,11 @@ impl Golden {
         Ok(Self { folder })
     }
 
+    /// Its name in the cache, which tells all that went into it.
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// The kernel.
     pub fn kernel(&self) -> PathBuf {
         self.folder.join("vmlinuz")

@@ -1,10 +1,16 @@
 //! A machine: a guest of QEMU with a kernel of its own, for what a container cannot show: control groups of version 2,
 //! settings of the kernel that all containers share, swap, a boot, a power cut.
 //!
-//! The processor is emulated: it boots in some 30 s, and programs run at perhaps a tenth of their speed.
+//! Where this machine's processor runs no guests it is emulated: it boots in some 30 s, and programs run at perhaps a tenth
+//! of their speed.
 
+pub mod cut;
+pub mod disk;
 mod golden;
+pub mod log;
 mod port;
+pub mod recording;
+pub mod results;
 
 use crate::host::{Share, check_name, network_plugin_config, take_number};
 use crate::lab::{BRIDGE, Lab};
@@ -16,6 +22,7 @@ use anyhow::{Context as _, Result, bail};
 use golden::Golden;
 use port::Port;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,6 +30,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const QUICK: Duration = Duration::from_secs(60);
+/// How long the copy of a disk may take on a busy machine.
+const COPY: Duration = Duration::from_secs(300);
 /// How long a boot may take on a busy machine.
 const BOOT: Duration = Duration::from_secs(300);
 /// How long a command may take when nothing else is said.
@@ -37,6 +46,10 @@ pub struct Options {
     pub read_only_usr: bool,
     /// Files and directories of the outer machine to show, each below `/srv`: a second disk, made once, read-only.
     pub shares: Vec<Share>,
+    /// Every write and flush of the root disk goes into a log, from the machine's first boot on: see [`cut`].
+    pub record: bool,
+    /// Made of this disk instead of the golden one: a state that a power cut left.
+    pub disk: Option<PathBuf>,
 }
 
 /// A running machine on the lab's bridge. Dropping it takes its power and removes all of it.
@@ -90,6 +103,27 @@ impl Machine {
     /// A configuration for containerd's network, as the add-on of a cluster would put it in place.
     pub fn network_plugin_config(&self) -> String {
         network_plugin_config(&self.pod_network())
+    }
+
+    /// The root disk as it is now. While the machine is on it changes.
+    pub fn disk(&self) -> PathBuf {
+        self.record.folder.join("disk.img")
+    }
+
+    /// The root disk as it was when the log of its writes began; of a machine that records.
+    pub fn disk_before(&self) -> PathBuf {
+        self.record.folder.join("before.img")
+    }
+
+    /// The log of its writes; of a machine that records.
+    pub fn log(&self) -> PathBuf {
+        self.record.folder.join("log.img")
+    }
+
+    /// Where the log ends now, in bytes: what the guest did before it was asked lies before it.
+    pub fn mark(&self) -> Result<u64> {
+        let path = self.log();
+        Ok(fs::metadata(&path).with_context(|| format!("there is no log {}", path.display()))?.len())
     }
 
     /// What its console said.
@@ -158,7 +192,13 @@ impl Machine {
         if self.qemu.alive() {
             bail!("machine {} is on already", self.name);
         }
+        if self.options.record && self.log().exists() {
+            bail!("the log of {} is of one boot: its machine cannot be switched on again", self.name);
+        }
         *self.port() = Port::create(&self.port_name())?;
+        if self.options.record {
+            File::create_new(self.log())?;
+        }
         let log = File::options().create(true).append(true).open(self.record.folder.join("qemu.log"))?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -198,9 +238,19 @@ impl Machine {
         let folder = &self.record.folder;
         let mut copy = Command::new("cp");
         must(
-            copy.args(["--sparse=always", "--reflink=auto", "--"]).arg(self.golden.disk()).arg(folder.join("disk.img")),
-            QUICK,
+            copy.args(["--sparse=always", "--reflink=auto", "--"])
+                .arg(self.options.disk.clone().unwrap_or_else(|| self.golden.disk()))
+                .arg(self.disk()),
+            COPY,
         )?;
+        fs::set_permissions(self.disk(), fs::Permissions::from_mode(0o600))?;
+        if self.options.record {
+            let mut copy = Command::new("cp");
+            must(
+                copy.args(["--sparse=always", "--reflink=auto", "--"]).arg(self.disk()).arg(self.disk_before()),
+                COPY,
+            )?;
+        }
         let staged = folder.join("shares");
         fs::create_dir(&staged)?;
         for Share { from, to } in &self.options.shares {
@@ -253,14 +303,24 @@ impl Machine {
         let mut command = self.lab.command(Path::new("nice"));
         command.args(["-n", "10", "qemu-system-x86_64", "-name", &self.name]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "q35,sata=off,smbus=off"]);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072", "-rtc", "base=utc"]);
+        let accelerator =
+            if has_kvm() { ["-accel", "kvm", "-cpu", "host"] } else { ["-accel", "tcg,thread=multi", "-cpu", "max"] };
+        command.args(accelerator).args(["-smp", "2", "-m", "3072", "-rtc", "base=utc"]);
         command.arg("-kernel").arg(self.golden.kernel()).arg("-initrd").arg(self.golden.initrd());
         command.arg("-append").arg(kernel);
         // The guest sees a cache that can be lost, so that it sends flushes. They need not reach this machine's disk: a
         // power cut here is the end of a process.
         let disk = "driver=raw,cache.no-flush=on,file.driver=file,file.locking=off";
         command.arg("-blockdev").arg(format!("{disk},node-name=root,file.filename={folder}/disk.img"));
-        command.args(["-device", "virtio-blk-pci,drive=root,write-cache=on"]);
+        let mut root = "root";
+        if self.options.record {
+            root = "recorded";
+            command.arg("-blockdev").arg(format!(
+                "driver=blklogwrites,node-name={root},file=root,log.driver=file,log.filename={folder}/log.img,\
+                 log.cache.no-flush=on"
+            ));
+        }
+        command.arg("-device").arg(format!("virtio-blk-pci,drive={root},write-cache=on"));
         command.arg("-blockdev").arg(format!("{disk},node-name=shares,read-only=on,file.filename={folder}/shares.img"));
         command.args(["-device", "virtio-blk-pci,drive=shares"]);
         command.arg("-netdev").arg(format!("tap,id=net,ifname={},script=no,downscript=no", self.tap()));
@@ -305,6 +365,19 @@ impl Drop for Machine {
     }
 }
 
+/// Whether guests run on this machine's own processor. The device alone does not tell: a machine that is a guest itself may
+/// have it, emulate what a guest does, and give up at an instruction of the guest's kernel.
+fn has_kvm() -> bool {
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    virtualizes(&processor) && File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+/// Whether /proc/cpuinfo names the extensions of Intel or AMD (proc_cpuinfo(5)).
+fn virtualizes(processor: &str) -> bool {
+    let flags = processor.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    flags.split_whitespace().any(|flag| ["vmx", "svm"].contains(&flag))
+}
+
 /// A word as the shell reads it back.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
@@ -312,7 +385,13 @@ fn quote(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quote;
+    use super::{quote, virtualizes};
+
+    #[test]
+    fn the_processor_tells_whether_it_runs_guests() {
+        assert!(virtualizes("model\t: 1\nflags\t\t: fpu vmx sse\n") && virtualizes("flags\t: svm\n"));
+        assert!(!virtualizes("model name\t: vmx\nflags\t\t: fpu svm_lock hypervisor\n") && !virtualizes(""));
+    }
 
     #[test]
     fn words_come_back_from_the_shell() {

@@ -12,6 +12,22 @@ fn the_suite_of_every_file_system() {
 }
 
 #[test]
+fn a_tree_that_is_filled_in_has_modes_owners_and_links_and_is_on_the_disk() {
+    let (fs, bytes) = (MemFs::new(), Arc::new(b"text".to_vec()));
+    fs.fill("/d", Given::Dir, 0o700, (1, 2)).fill("/d/f", Given::File(bytes), 0o4755, (3, 4));
+    fs.fill("/l", Given::Link("d/f".into()), 0o777, (0, 0)).fill("/d/s", Given::Other, 0o600, (0, 0)).settle();
+    let of = |path: &str| {
+        let stat = fs.lstat(Path::new(path)).unwrap().unwrap();
+        (stat.kind, stat.mode, stat.uid, stat.gid)
+    };
+    assert_eq!(of("/d"), (crate::FileKind::Dir, 0o700, 1, 2));
+    assert_eq!(of("/d/f"), (crate::FileKind::File, 0o4755, 3, 4));
+    assert_eq!(of("/d/s").0, crate::FileKind::Other);
+    assert_eq!(fs.text("/l"), "text");
+    assert_eq!(fs.after_power_cut(Cut::Lazy).tree(), fs.tree());
+}
+
+#[test]
 fn a_mount_is_never_crossed() {
     for device in [0, 7] {
         let fs = MemFs::new();
