@@ -6,7 +6,8 @@
 //! the fake systemd, then this suite's checker and the crash suite's. Some are booted and have to become Ready.
 //!
 //! `FLEXNODE_STATES` is how many, `FLEXNODE_SEED` the first case, `FLEXNODE_BOOT` how many are booted, `FLEXNODE_RESULTS`
-//! the file in which results add up, `FLEXNODE_LEAVE_OUT_SYNC` a sync that the recorded agent leaves out.
+//! the file in which results add up, `FLEXNODE_LEAVE_OUT_SYNC` a sync that the recorded agent leaves out, `FLEXNODE_AGENT` a
+//! program with fail points that is recorded instead of one that is built for it.
 
 mod boot;
 mod foreign;
@@ -103,7 +104,8 @@ impl Torture {
     fn new(more: &[&str]) -> Self {
         interrupt::install().unwrap();
         flexnode_lab::prerequisites::ensure_machine().unwrap();
-        let (agent, variables) = (agent_binary(&["failpoints"]).unwrap(), [&SETTINGS, more].concat());
+        let agent = setting("FLEXNODE_AGENT").map_or_else(|| agent_binary(&["failpoints"]).unwrap(), PathBuf::from);
+        let variables = [&SETTINGS, more].concat();
         let life = Life { agent: &agent, prepare: system_tests::checker::FOREIGN, variables: &variables };
         let recording = Recording::get(life).unwrap();
         let work = Work::new();
