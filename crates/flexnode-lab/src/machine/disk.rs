@@ -82,7 +82,10 @@ impl Mounted {
 
     fn unmount(&mut self) -> Result<()> {
         if std::mem::take(&mut self.is_there) {
-            must(Command::new("umount").arg(&self.at), LIMIT)?;
+            // A program that another thread is just starting has this one's open files until it runs.
+            poll(LIMIT, SOON, "the image to be unmounted", || {
+                must(Command::new("umount").arg(&self.at), LIMIT).map(|_| Some(()))
+            })?;
         }
         if let Some(device) = self.device.take() {
             must(Command::new("losetup").arg("--detach").arg(&device), LIMIT)?;
