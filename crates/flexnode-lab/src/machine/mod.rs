@@ -33,7 +33,7 @@ const QUICK: Duration = Duration::from_secs(60);
 /// How long the copy of a disk may take on a busy machine.
 const COPY: Duration = Duration::from_secs(300);
 /// How long a boot may take on a busy machine.
-const BOOT: Duration = Duration::from_secs(300);
+const BOOT: Duration = Duration::from_secs(900);
 /// How long a command may take when nothing else is said.
 const LIMIT: Duration = Duration::from_secs(900);
 /// Where a machine sees its shares.
