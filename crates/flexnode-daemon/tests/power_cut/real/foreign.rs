@@ -128,10 +128,11 @@ fn what_others_own_is_told_from_what_the_agent_made() {
     let fs = MemFs::new();
     fs.put("/etc/hosts", "a", 0o644).put("/opt/cni/bin/theirs", "x", 0o755).put_dir("/etc/systemd/system", 0o755);
     fs.put("/etc/systemd/system/unbounded-kubelet.service.d/99-person.conf", "x", 0o644);
+    fs.put("/opt/unbounded/of-a-person", "x", 0o644);
     let foreign = Foreign::of(&fs);
     fs.put("/opt/unbounded/node/1/bin/kubelet", "x", 0o755).put_link("1", "/opt/unbounded/node/current");
     fs.put("/etc/systemd/system/unbounded-kubelet.service", "x", 0o644).put_link("/x", "/opt/cni/bin/bridge");
-    fs.put("/etc/systemd/system/unbounded-kubelet.service.d/00-path.conf", "x", 0o644).put_dir("/opt/unbounded", 0o755);
+    fs.put("/etc/systemd/system/unbounded-kubelet.service.d/00-path.conf", "x", 0o644);
     fs.put("/etc/kubernetes/pki/ca.crt", "x", 0o644);
     assert_eq!(foreign.changes(&fs), [""; 0]);
     let left = foreign.left(&fs).join("\n");
