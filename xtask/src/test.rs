@@ -158,8 +158,9 @@ fn power_cuts(root: &Path, args: &Args) -> Result<Verdict> {
 /// The file of the tests that need a machine.
 const MACHINE: &str = "machine";
 
-/// Files of system tests that run at once; most of the time they wait for real programs.
-const LANES: usize = 3;
+/// Files of system tests that run at once; most of the time they wait for real programs. A third one makes two processors so
+/// busy that all of them take longer.
+const LANES: usize = 2;
 
 /// The files of system tests that take longest, in this order.
 const LONG: [&str; 5] = ["bad_versions", "crash", "start_and_reset", "upgrade", "recovery"];

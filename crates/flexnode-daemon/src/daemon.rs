@@ -21,7 +21,7 @@ mod tests;
 
 use crate::lock::{Held, Locks};
 use crate::metrics::{self, Shared};
-use crate::swap_watch;
+use crate::{leftovers, swap_watch};
 use async_trait::async_trait;
 use cluster::Clusters;
 use flexnode_host::cri::Cri;
@@ -119,9 +119,10 @@ pub async fn recover(host: &Host, locks: &dyn Locks, resume: &dyn Resume, cancel
     !matches!(take_up(host, locks, resume, cancel).await, Acted::Resumed(false))
 }
 
-/// What the daemon does once, before it looks at the node: swap that is on again is turned off, and a node whose journal
-/// cannot be read is started.
+/// What the daemon does once, before it looks at the node: temporary files that an interruption left go, swap that is on
+/// again is turned off, and a node whose journal cannot be read is started.
 async fn begin(host: &Host, locks: &dyn Locks, resume: &dyn Resume) {
+    leftovers::tidy(host.fs.as_ref(), locks);
     match swap_watch::mend(host, locks).await {
         Ok(None) => {}
         Ok(Some(text)) => tracing::warn!("swap had come back and was turned off: {text}"),

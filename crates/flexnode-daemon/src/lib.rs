@@ -6,6 +6,7 @@ pub mod config_file;
 pub mod daemon;
 pub mod foreign;
 pub mod host_setup;
+pub mod leftovers;
 pub mod lock;
 pub mod look;
 pub mod metrics;

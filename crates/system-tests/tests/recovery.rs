@@ -21,15 +21,14 @@ fn node<'a>(cluster: &'a Cluster, name: &str) -> Node<'a> {
     node
 }
 
-/// Waits until the journal is closed; what the agent's service said since then.
-fn wait_closed(node: &Node<'_>) -> String {
+/// Waits until the journal is closed.
+fn wait_closed(node: &Node<'_>) {
     poll(LIMIT, SOON, "the interrupted operation to be finished", || {
         let record = node.host.read("/var/lib/aks-flex-node/journal/record.json")?;
         let record: serde_json::Value = serde_json::from_str(&record)?;
         Ok((record["phase"] == "closed").then_some(()))
     })
     .unwrap_or_else(|error| panic!("{error:#}\n{}", node.evidence()));
-    node.host.sh("journalctl --no-pager -o cat -u aks-flex-node-agent").unwrap().stdout
 }
 
 fn is_one_of(node: &Node<'_>, versions: &[&str]) {
@@ -51,8 +50,8 @@ fn what_a_kill_or_a_reboot_left_is_finished_by_the_agents_service() {
     let running = node.host.spawn(&["env", PROBATION, point, AGENT, "upgrade"]).unwrap();
     wait_step(&node, "start-containerd");
     running.kill().unwrap();
-    let said = wait_closed(&node);
-    is_said(&said, "the upgrade that was interrupted at");
+    wait_closed(&node);
+    is_said(&node, "the upgrade that was interrupted at");
     is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
 
     // The machine goes down at the worst place, hard, and comes up again.
@@ -63,8 +62,8 @@ fn what_a_kill_or_a_reboot_left_is_finished_by_the_agents_service() {
     let killed = node.agent_with(&[PROBATION, point], &["rollback", "--yes"]);
     assert_eq!(killed.code, 137, "{}{}", killed.stdout, killed.stderr);
     node.host.reboot(true).unwrap();
-    let said = wait_closed(&node);
-    is_said(&said, "rollback that was interrupted at");
+    wait_closed(&node);
+    is_said(&node, "rollback that was interrupted at");
     is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
 
     // A node that a person stopped stays down over a reboot.
@@ -77,9 +76,13 @@ fn what_a_kill_or_a_reboot_left_is_finished_by_the_agents_service() {
     is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
 }
 
-/// The agent's service has said in one sentence how an operation ended, and what runs.
-fn is_said(said: &str, begins: &str) {
-    let sentence = said.lines().find(|line| line.contains(begins)).unwrap_or_else(|| panic!("{said}"));
+/// The agent's service says in one sentence how an operation ended, and what runs: a moment after the record is closed.
+fn is_said(node: &Node<'_>, begins: &str) {
+    let sentence = poll(LIMIT, SOON, "the sentence of the agent's service", || {
+        let said = node.host.sh("journalctl --no-pager -o cat -u aks-flex-node-agent")?.stdout;
+        Ok(said.lines().find(|line| line.contains(begins)).map(str::to_owned))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}\n{}", node.evidence()));
     let tells = ["was finished", "was undone", "was given up"].iter().any(|end| sentence.contains(end));
     assert!(tells && sentence.contains("1.36."), "{sentence}");
 }
@@ -152,7 +155,8 @@ fn a_service_that_is_killed_again_and_again_comes_back_and_finishes_what_is_open
     let point = "FLEXNODE_FAILPOINT=upgrade/start-containerd/before=crash";
     assert_eq!(node.agent_with(&[PROBATION, point], &["upgrade"]).code, 137);
     kill(&last);
-    is_said(&wait_closed(&node), "the upgrade that was interrupted at");
+    wait_closed(&node);
+    is_said(&node, "the upgrade that was interrupted at");
     is_one_of(&node, &[OLD.kubernetes, NEW.kubernetes]);
 }
 

@@ -168,6 +168,24 @@ async fn an_interrupted_operation_is_taken_up_under_the_lock() {
     assert!(Journal::new(place.fake.fs.clone()).open().unwrap().is_none());
 }
 
+/// Found on recorded disks: a cut in the write of the state, and in that of the journal's history when nothing was open.
+#[tokio::test]
+async fn temporary_files_that_an_interruption_left_go_unless_somebody_is_at_work() {
+    const LEFT: [&str; 2] =
+        ["/etc/aks-flex-node/.flexnode-tmp-873-15", "/var/lib/aks-flex-node/journal/history/.flexnode-tmp-1042-0"];
+    let place = Place::node().await;
+    for path in LEFT {
+        place.fake.fs.put(path, "half", 0o600);
+    }
+    place.locks.by_another.store(true, Ordering::SeqCst);
+    place.until("anything", |_| true).await;
+    assert!(LEFT.iter().all(|path| place.fake.fs.exists(path)), "they may be of who holds the lock");
+    place.locks.by_another.store(false, Ordering::SeqCst);
+    place.until("a healthy node", |s| s.verdict == Verdict::Healthy).await;
+    assert!(!LEFT.iter().any(|path| place.fake.fs.exists(path)));
+    assert_eq!((place.locks.taken.load(Ordering::SeqCst), place.locks.held.load(Ordering::SeqCst)), (1, 0));
+}
+
 #[tokio::test]
 async fn an_operation_of_a_command_that_lives_is_shown_and_waited_for() {
     let place = Place::node().await;

@@ -2,6 +2,7 @@
 
 use super::steps::Parts;
 use crate::api::{self, Credential};
+use crate::leftovers;
 use crate::state::{StateStore, StateStoreError};
 use flexnode_host::durable;
 use flexnode_ops::{Outcome, StepError};
@@ -36,41 +37,12 @@ pub fn write(parts: &Parts) -> Result<Outcome, StepError> {
     Ok(Outcome::Changed(names.join(", ")))
 }
 
-/// Directories that this operation writes into and that no other step sweeps.
-const WRITTEN: [&str; 20] = [
-    "/etc",
-    "/etc/aks-flex-node",
-    "/etc/kubernetes",
-    "/etc/kubernetes/pki",
-    "/etc/modules-load.d",
-    "/etc/sysctl.d",
-    "/etc/systemd/system",
-    "/etc/unbounded",
-    "/etc/unbounded/containerd",
-    "/etc/unbounded/kubelet",
-    "/opt",
-    "/opt/cni",
-    "/opt/cni/bin",
-    "/opt/unbounded",
-    "/opt/unbounded/agent",
-    "/opt/unbounded/agent/bin",
-    "/opt/unbounded/node",
-    "/var/lib",
-    "/var/lib/aks-flex-node",
-    "/var/lib/kubelet",
-];
-
 /// Records how the host was before the first change, once, and removes what a run that was killed left under temporary
 /// names of ours.
 pub async fn record_host(parts: &Parts) -> Result<Outcome, StepError> {
     let recorded = parts.recorder.record_host(&parts.host).await?;
-    let mut swept = 0;
-    for dir in WRITTEN {
-        let dir = Path::new(dir);
-        let failed =
-            |e| StepError::caused(format!("left-over temporary files in {} cannot be removed", dir.display()), e);
-        swept += durable::sweep(parts.host.fs.as_ref(), dir).map_err(failed)?.len();
-    }
+    let swept = leftovers::sweep(parts.host.fs.as_ref())
+        .map_err(|e| StepError::caused("left-over temporary files cannot be removed", e))?;
     Ok(if swept > 0 { Outcome::Changed(format!("{swept} left-over temporary files removed")) } else { recorded })
 }
 
