@@ -85,7 +85,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// What a checker sees of a host. The parts of [`Sight::look`] are those that [`LOOK`] prints.
+/// What a checker sees of a host. The parts of [`Sight::look`] are those that the script of the look prints.
 pub trait Sight {
     /// Everything, as lines by the name of their part.
     fn look(&self) -> BTreeMap<String, Vec<String>>;
