@@ -33,6 +33,7 @@ pub mod process;
 mod record;
 pub mod run;
 pub mod snapshot;
+pub mod stand_in;
 
 pub use agent::{agent_binary, test_programs};
 pub use artifacts::{Artifacts, artifacts};

@@ -3,7 +3,7 @@
 use crate::artifacts::{Artifacts, artifacts};
 use crate::packages::Suite;
 use crate::run::{Input, run};
-use crate::{ControlPlane, Host, cache, image};
+use crate::{ControlPlane, Host, cache, image, stand_in};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -23,10 +23,14 @@ pub fn bundle(agent: &Path, kubernetes_version: &str, suite: Suite) -> Result<Pa
 }
 
 /// As [`bundle`], of a version that does not work: it calls itself `called`, has the programs of `kubernetes_version`, and
-/// in the place of kubelet a program that ends at once with exit code 1.
+/// in the place of kubelet a program that tells that version and ends at once with exit code 1 when it is started.
 pub fn broken_bundle(agent: &Path, called: &str, kubernetes_version: &str, suite: Suite) -> Result<PathBuf> {
     let mut parts = artifacts(kubernetes_version, suite)?;
-    parts.kubelet = PathBuf::from("/bin/false");
+    let says = format!("Kubernetes v{called}");
+    let kubelet = cache::entry("kubelet-that-ends", &[&says, "1"], "making a kubelet that ends at once", |into| {
+        stand_in::only_says(&into.join("kubelet"), &says)
+    })?;
+    parts.kubelet = kubelet.join("kubelet");
     pack(agent, &format!("{called}-{}-broken", suite.name()), &parts, Some(called))
 }
 
