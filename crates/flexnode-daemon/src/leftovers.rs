@@ -4,10 +4,12 @@
 //! it starts. What is below a version's directory goes with the version.
 
 use crate::lock::Locks;
-use crate::operations::state_files::{CONTAINERD_FILES, KUBELET_FILES};
+use crate::operations::state_files::{self, CONTAINERD_FILES, KUBELET_FILES};
+use crate::operations::{evidence, kept};
 use flexnode_host::durable::{self, TEMP_PREFIX};
 use flexnode_host::{Fs, FsError};
 use flexnode_isolation::none::{UNIT_CONTAINERD, UNIT_KUBELET, UNIT_LOCAL_DNS, drop_in_dir};
+use flexnode_ops::journal;
 use flexnode_stack::places;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 const UNITS: &str = "/etc/systemd/system";
 
 /// Directories that operations write into, but for those of the agent's own records.
-const WRITTEN: [&str; 20] = [
+const WRITTEN: [&str; 18] = [
     "/etc",
     "/etc/aks-flex-node",
     "/etc/kubernetes",
@@ -34,17 +36,13 @@ const WRITTEN: [&str; 20] = [
     "/opt/unbounded/agent/bin",
     "/opt/unbounded/node",
     "/var/lib",
-    "/var/lib/aks-flex-node",
-    "/var/lib/kubelet",
 ];
-
-/// Directories of records, below the agent's own.
-const RECORDS: [&str; 5] = ["journal", "journal/history", "artifacts", "artifacts/evidence", "artifacts/kept"];
 
 /// Every directory that may have them.
 fn directories() -> BTreeSet<PathBuf> {
     let mut dirs: BTreeSet<PathBuf> = WRITTEN.iter().map(PathBuf::from).collect();
-    dirs.extend(RECORDS.iter().map(|dir| Path::new("/var/lib/aks-flex-node").join(dir)));
+    dirs.extend(["", "artifacts", evidence::DIR, state_files::DIR].map(kept));
+    dirs.extend([Path::new(journal::DIR).to_path_buf(), Path::new(journal::DIR).join("history")]);
     dirs.extend([UNIT_CONTAINERD, UNIT_KUBELET, UNIT_LOCAL_DNS].map(|unit| drop_in_dir(Path::new(UNITS), unit)));
     let kubelet = KUBELET_FILES.iter().map(|name| Path::new(places::KUBELET_DIR).join(name));
     let containerd = CONTAINERD_FILES.iter().map(|name| Path::new(places::CONTAINERD_ROOT).join(name));

@@ -88,7 +88,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 }
 
 /// 12 hex digits over the inputs; each is closed by a byte that no text has.
-pub(crate) fn digest(inputs: &[&str]) -> String {
+fn digest(inputs: &[&str]) -> String {
     let mut hash = Sha256::new();
     for input in inputs {
         hash.update(input.as_bytes());

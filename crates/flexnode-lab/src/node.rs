@@ -3,12 +3,12 @@
 use crate::artifacts::{Artifacts, artifacts};
 use crate::packages::Suite;
 use crate::run::{Input, run};
+use crate::snapshot::sha256;
 use crate::{ControlPlane, Host, cache, image, stand_in};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -57,10 +57,9 @@ fn pack(agent: &Path, name: &str, parts: &Artifacts, called: Option<&str>) -> Re
     for archive in &parts.images {
         command.arg("--image").arg(archive);
     }
-    let program = Sha256::digest(std::fs::read(agent).with_context(|| agent.display().to_string())?);
-    let words: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-    let inputs: Vec<&str> = words.iter().map(String::as_str).collect();
-    let key = format!("{} {}\n", cache::digest(&inputs), BASE64.encode(program));
+    let program = sha256(agent).with_context(|| format!("cannot read {}", agent.display()))?;
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    let key = std::iter::once(program).chain(words).collect::<Vec<_>>().join("\n");
     let beside = |end: &str| dir.with_file_name(format!("{name}.{end}"));
     let (lock, packed) = (beside("lock"), beside("packed"));
     let _lock = cache::lock(&lock, "another process to pack the bundle")?;

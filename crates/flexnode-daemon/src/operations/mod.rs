@@ -158,7 +158,7 @@ fn change_state(fs: &Arc<dyn Fs>, change: impl FnOnce(&mut State)) -> Result<Out
 }
 
 /// Where the agent keeps what belongs to operations.
-fn kept(name: &str) -> std::path::PathBuf {
+pub(crate) fn kept(name: &str) -> std::path::PathBuf {
     Path::new("/var/lib/aks-flex-node").join(name)
 }
 

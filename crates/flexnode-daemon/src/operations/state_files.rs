@@ -32,7 +32,8 @@ pub const CONTAINERD_FILES: [&str; 2] =
 
 const CPU: &str = "cpu_manager_state";
 const MEMORY: &str = "memory_manager_state";
-const DIR: &str = "artifacts/kept";
+/// The directory of the copies, below the agent's own.
+pub const DIR: &str = "artifacts/kept";
 const DOCUMENT: &str = "kept.json";
 const LIMIT: u64 = 1 << 20;
 /// What the records of the operation take beside the copies.

@@ -53,10 +53,10 @@ impl Backend {
     /// Makes the units those of the active version, where it recorded which these are; see [`Backend::rollback_units`].
     /// Whoever starts a unit by another way than the operations calls it first.
     pub async fn ensure_units(&self) -> Result<Outcome, Error> {
-        let known = match (&self.rollback_units, self.current()?) {
-            (RollbackUnits::Recorded, Some(current)) => manifest::recorded_units(self.fs(), &self.layout, &current)?,
-            (RollbackUnits::Keep | RollbackUnits::Spec(_), _) => Some(self.units.clone()),
-            (RollbackUnits::Recorded, None) => None,
+        let recorded = self.recorded_spec()?;
+        let known = match self.rollback_units {
+            RollbackUnits::Recorded => recorded,
+            RollbackUnits::Keep | RollbackUnits::Spec(_) => Some(self.units.clone()),
         };
         let Some(spec) = known else { return Ok(Outcome::Unchanged) };
         for unit in Self::stack(&spec) {
@@ -68,12 +68,17 @@ impl Backend {
     /// The units of the version that is active: those that it recorded where [`Backend::rollback_units`] says so, otherwise
     /// [`Backend::units`].
     pub(crate) fn active_spec(&self) -> Result<UnitSpec, Error> {
-        if let (RollbackUnits::Recorded, Some(current)) = (&self.rollback_units, self.current()?)
-            && let Some(recorded) = manifest::recorded_units(self.fs(), &self.layout, &current)?
-        {
-            return Ok(recorded);
+        Ok(self.recorded_spec()?.unwrap_or_else(|| self.units.clone()))
+    }
+
+    /// What the active version recorded, where [`Backend::rollback_units`] says that records count.
+    fn recorded_spec(&self) -> Result<Option<UnitSpec>, Error> {
+        match (&self.rollback_units, self.current()?) {
+            (RollbackUnits::Recorded, Some(current)) => {
+                Ok(manifest::recorded_units(self.fs(), &self.layout, &current)?)
+            }
+            _ => Ok(None),
         }
-        Ok(self.units.clone())
     }
 
     pub(crate) fn start_steps_of(&self, which: &Which) -> Vec<Step> {

@@ -8,10 +8,10 @@ use super::{Machine, Options};
 use crate::host::Share;
 use crate::packages::Suite;
 use crate::run::must;
+use crate::snapshot::sha256;
 use crate::{ControlPlane, Lab, cache, control_plane, kubernetes, node};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -86,8 +86,7 @@ pub struct Recording {
 impl Recording {
     /// Makes it, or takes it from the cache.
     pub fn get(life: Life<'_>) -> Result<Self> {
-        let agent = fs::read(life.agent).with_context(|| format!("cannot read {}", life.agent.display()))?;
-        let agent = cache::hex(&Sha256::digest(agent));
+        let agent = sha256(life.agent).with_context(|| format!("cannot read {}", life.agent.display()))?;
         let golden = Golden::get()?.name();
         let mut inputs = vec![RECIPE, &agent, life.prepare, &golden];
         inputs.extend(life.variables);
